@@ -39,10 +39,10 @@ BEGIN
     UPDATE key_directory SET version = lower(hex(randomblob(16)));
 END;
 
--- Domains on which only one workspace may create links.
+-- Domains on which only one workspace may create links. A domain that was removed has none, and is still nobody else's.
 CREATE TABLE domains (
     name TEXT NOT NULL PRIMARY KEY,
-    workspace_seq BIGINT NOT NULL REFERENCES workspaces (seq),
+    workspace_seq BIGINT REFERENCES workspaces (seq),
     assigned_at BIGINT NOT NULL
 ) WITHOUT ROWID;
 
@@ -267,6 +267,30 @@ CREATE TABLE webhook_attempts (
     response_body TEXT NOT NULL
 );
 CREATE INDEX webhook_attempts_of_delivery ON webhook_attempts (delivery_seq);
+
+-- Keys of deleted links, which stay with their workspace until a time. `key_folded` is as in `links`.
+CREATE TABLE kept_keys (
+    domain TEXT NOT NULL,
+    key_folded TEXT NOT NULL,
+    workspace_seq BIGINT NOT NULL REFERENCES workspaces (seq),
+    until BIGINT NOT NULL,
+    PRIMARY KEY (domain, key_folded)
+) WITHOUT ROWID;
+CREATE INDEX kept_keys_by_time ON kept_keys (until);
+
+-- Answers to creations that clients may repeat. `key` is that of the header `Idempotency-Key`, and `fingerprint` a hash of the
+-- request. `body` is JSON.
+CREATE TABLE answers (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    workspace_seq BIGINT NOT NULL REFERENCES workspaces (seq),
+    "key" TEXT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    status BIGINT NOT NULL,
+    body TEXT NOT NULL,
+    created_at BIGINT NOT NULL,
+    UNIQUE (workspace_seq, "key")
+);
+CREATE INDEX answers_by_time ON answers (created_at);
 
 -- The version of this schema.
 CREATE TABLE schema_version (version BIGINT NOT NULL);

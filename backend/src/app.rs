@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use crate::admission::Admission;
 use crate::answers::Answers;
 use crate::api::known_domains::KnownDomains;
+use crate::api::repeat::Running;
 use crate::availability::Availability;
 use crate::backlogs::Counting;
 use crate::bodies::Bodies;
@@ -105,6 +106,7 @@ impl Backend {
         let app = App {
             targets: Targets::new(store.clone(), availability.clone(), clock.clone(), settings.max_stale),
             domains,
+            running: Running::default(),
             store,
             availability,
             clock,

@@ -182,7 +182,7 @@ mod tests {
         let (_, key) = store.create_key(&workspace, "pro", None, now).await.unwrap();
         let input = LinkInput::create(&json!({"url": "https://example.com"}), "", now).unwrap();
         let links = [NewLink::of(input, &public)];
-        let link = store.create_links(&workspace, &links, now, None).await.unwrap().remove(0).unwrap();
+        let link = store.create_links(&workspace, &links, now, None, None).await.unwrap().remove(0).unwrap();
         let clicks: Vec<Click> = (0..3 * MAX_CHUNK).map(|_| Click::new(&link.id, now)).collect();
         store.record_clicks(&clicks, &public).await.unwrap();
         let backend = Backend::start(store, clock, Settings::new(public));

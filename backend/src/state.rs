@@ -7,6 +7,7 @@ use tokio::sync::{Notify, Semaphore};
 use crate::admission::Admission;
 use crate::answers::Answers;
 use crate::api::known_domains::KnownDomains;
+use crate::api::repeat::Running;
 use crate::availability::Availability;
 use crate::backlogs::Counting;
 use crate::bodies::Bodies;
@@ -33,6 +34,7 @@ pub(crate) struct App {
     pub(crate) webhook_addresses: AddressPolicy,
     pub(crate) domains: KnownDomains,
     pub(crate) targets: Targets,
+    pub(crate) running: Running,
     pub(crate) recorder: Recorder,
     pub(crate) gate: Arc<Gate>,
     pub(crate) admission: Admission,
@@ -58,9 +60,9 @@ pub(crate) struct App {
 impl App {
     /// Invalidates a cached link after an update and notifies the webhook sender.
     pub(crate) fn link_changed(&self, changed: &Changed) {
+        self.targets.forget(&changed.after.domain, &changed.after.key);
         if let Some(before) = &changed.before {
             self.targets.forget(&before.domain, &before.key);
-            self.targets.forget(&changed.after.domain, &changed.after.key);
             self.announced.notify_one();
         }
     }

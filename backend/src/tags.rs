@@ -5,6 +5,7 @@ use axum::http::StatusCode;
 use axum::{Json, Router, routing};
 use serde_json::{Value, json};
 
+use crate::api::repeat::{Repeat, written};
 use crate::auth::Caller;
 use crate::domain::change::Change;
 use crate::error::ApiError;
@@ -47,11 +48,14 @@ async fn list(State(app): State<Shared>, caller: Caller, query: Query) -> Result
 async fn create(
     State(app): State<Shared>,
     caller: Caller,
+    repeat: Repeat,
     Fields(fields): Fields<TagFields>,
 ) -> Result<(StatusCode, Json<Tag>), ApiError> {
     let color = fields.color.set().map(TagColor::name);
     let name = required(name(fields)?.map_or(Change::Keep, Change::Set), "name", "string")?;
-    let made = app.store.create_tag(&caller.workspace, &name, color, app.clock.now()).await?;
+    let body = |tag: &Tag| written(tag);
+    let repeat = repeat.recording(StatusCode::CREATED, &body);
+    let made = app.store.create_tag(&caller.workspace, &name, color, app.clock.now(), repeat).await?;
     Ok((StatusCode::CREATED, Json(made?)))
 }
 

@@ -17,13 +17,16 @@ use url::Url;
 use crate::availability::{Availability, Away};
 use crate::clock::Clock;
 use crate::error::{ApiError, Code};
+use crate::links::input::MAX_KEY;
 use crate::store::{RedirectTarget, Store, StoreError};
 
 /// Maximum number of cached targets of usual size.
 const KEPT: usize = 100_000;
 /// Maximum size of all cached targets, in bytes. A target may have 64 KiB.
 const KEPT_BYTES: u64 = 128 * 1024 * 1024;
-/// Lifetime of a target. Changes through this process take effect at once, and changes through other processes within
+/// Maximum number of keys that are known to have no link. Each has at most 190 characters.
+const MISSING: usize = 10_000;
+/// Lifetime of a target, and of the knowledge that there is none. Changes through this process take effect at once, and changes through other processes within
 /// this time.
 const TRUSTED: SignedDuration = SignedDuration::from_secs(1);
 /// Age at which a visited target is refreshed.
@@ -50,6 +53,8 @@ struct Known {
     store: Store,
     clock: Clock,
     seen: Cache<String, Arc<Seen>, Bytes>,
+    /// When a key was found to have no link. Anybody can ask for such keys, which must not displace targets.
+    missing: Cache<String, Timestamp>,
     /// Maximum age of a target that is used while the database is unavailable.
     max_stale: SignedDuration,
     availability: Availability,
@@ -123,6 +128,7 @@ impl Targets {
             store,
             clock,
             seen: Cache::with_weighter(KEPT, KEPT_BYTES, Bytes),
+            missing: Cache::new(MISSING),
             max_stale: SignedDuration::try_from(max_stale).unwrap_or(SignedDuration::MAX),
             availability,
             forgotten: AtomicU64::new(0),
@@ -138,6 +144,10 @@ impl Targets {
         domain: &str,
         key: &str,
     ) -> Result<Option<Arc<RedirectTarget>>, LookUpError> {
+        // No link has a longer key.
+        if key.chars().nth(MAX_KEY).is_some() {
+            return Ok(None);
+        }
         let now = self.known.clock.now();
         let folded = key.to_lowercase();
         let name = joined(domain, &folded);
@@ -154,15 +164,19 @@ impl Targets {
             if age < self.known.max_stale {
                 stale = Some(Arc::clone(&seen.target));
             }
+        } else if self.known.missing.get(&name).is_some_and(|at| now.duration_since(at).abs() < TRUSTED) {
+            return Ok(None);
         }
         // Boxed, so that the usual case does not carry this future.
         Box::pin(Known::read_or_trust(&self.known, name, domain, &folded, now, stale)).await
     }
 
-    /// Invalidates a link. Call this after each change of a link.
+    /// Invalidates a link. Call this after each creation and change of a link.
     pub(crate) fn forget(&self, domain: &str, key: &str) {
         self.known.forgotten.fetch_add(1, Ordering::SeqCst);
-        self.known.seen.remove(&joined(domain, &key.to_lowercase()));
+        let name = joined(domain, &key.to_lowercase());
+        self.known.seen.remove(&name);
+        self.known.missing.remove(&name);
     }
 }
 
@@ -201,6 +215,11 @@ impl Known {
         let forgotten = self.forgotten.load(Ordering::SeqCst);
         let Some(target) = self.store.redirect_target(domain, folded_key).await? else {
             self.seen.remove(&name);
+            self.missing.insert(name.clone(), now);
+            if self.forgotten.load(Ordering::SeqCst) != forgotten {
+                // The link may have been created since the read.
+                self.missing.remove(&name);
+            }
             return Ok(None);
         };
         Ok(Some(self.keep(&name, now, target, forgotten)))
@@ -293,8 +312,8 @@ mod tests {
         for (url, geo, comments, kept) in [
             (0, 0, 0, KEPT),
             (100, 0, 32_000, KEPT),
-            (32_000, 0, 0, KEPT_BYTES as usize / 32_500),
-            (32_000, 32_000, 0, KEPT_BYTES as usize / 64_500),
+            (32_000, 0, 0, KEPT_BYTES as usize / 32_400),
+            (32_000, 32_000, 0, KEPT_BYTES as usize / 64_400),
         ] {
             let cache = Cache::with_weighter(KEPT, KEPT_BYTES, Bytes);
             let target = Arc::new(target(url, geo, comments));

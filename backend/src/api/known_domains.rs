@@ -3,28 +3,28 @@
 //! A visit must not wait for the database, so the assigned domains are in memory and read again every second.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
 use crate::availability::Away;
 use crate::domain::host::Host;
-use crate::store::{Store, StoreError};
+use crate::store::Store;
 
 /// Interval at which the assigned domains are read. A change by the command takes effect within it.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum wait for the first reading.
 const MAX_WAIT: Duration = Duration::from_secs(2);
 
-/// The assigned domains, of which nothing is known before the first reading.
-type Assigned = Option<HashSet<String>>;
+/// All domains that are or were assigned, and whether they are. Nothing is known before the first reading.
+type Domains = Option<HashMap<String, bool>>;
 
 /// The public domain and the assigned ones.
 #[derive(Debug)]
 pub(crate) struct KnownDomains {
     public: String,
-    assigned: watch::Receiver<Assigned>,
+    assigned: watch::Receiver<Domains>,
 }
 
 impl KnownDomains {
@@ -37,8 +37,8 @@ impl KnownDomains {
 
     /// The domain that a request with this `Host` means. None if the host is unknown.
     ///
-    /// An address means the public domain. So does an unknown name until a domain is assigned. Afterwards it might be a domain of a
-    /// customer, which must not serve the links of others.
+    /// An address means the public domain. So does an unknown name until the first domain is assigned. Afterwards it might be a domain
+    /// that a customer has or had, which must not serve the links of others.
     pub(crate) async fn domain_of<'a>(&'a self, host: Option<&'a str>) -> Result<Option<Cow<'a, str>>, Away> {
         let public = Cow::Borrowed(self.public.as_str());
         let Host::Name(name) = Host::parse(host) else { return Ok(Some(public)) };
@@ -49,16 +49,16 @@ impl KnownDomains {
         let known = tokio::time::timeout(MAX_WAIT, assigned.wait_for(Option::is_some));
         let known = known.await.map_err(|_elapsed| Away)?.map_err(|_ended| Away)?;
         Ok(match known.as_ref() {
-            Some(domains) if domains.contains(name.as_ref()) => Some(name),
+            Some(domains) if domains.get(name.as_ref()) == Some(&true) => Some(name),
             Some(domains) if domains.is_empty() => Some(public),
             Some(_) | None => None,
         })
     }
 }
 
-async fn read_again(store: Store, sender: watch::Sender<Assigned>, mut stop: watch::Receiver<bool>) {
+async fn read_again(store: Store, sender: watch::Sender<Domains>, mut stop: watch::Receiver<bool>) {
     loop {
-        match read(&store).await {
+        match store.known_domains().await {
             Ok(domains) => {
                 sender.send_replace(Some(domains));
             }
@@ -71,8 +71,4 @@ async fn read_again(store: Store, sender: watch::Sender<Assigned>, mut stop: wat
             _ = stop.wait_for(|stop| *stop) => return,
         }
     }
-}
-
-async fn read(store: &Store) -> Result<HashSet<String>, StoreError> {
-    Ok(store.assigned_domains().await?.into_iter().map(|domain| domain.name).collect())
 }

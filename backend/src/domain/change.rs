@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer};
 
 /// The effect of a request on one field.
 ///
-/// One rule holds for all fields of all bodies, and [`crate::http::fields::read`] applies it:
+/// One rule holds for all fields of all bodies. The reader of bodies makes `""` null, and this type does the rest:
 ///
 /// - An absent field keeps its value. In a creation, it has its default.
 /// - `null` and `""` both mean "no value". The field is cleared: a text is then null, a list empty, a flag false, and an enumeration

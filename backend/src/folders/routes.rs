@@ -5,7 +5,8 @@ use axum::http::StatusCode;
 use axum::{Json, Router, routing};
 use serde_json::{Value, json};
 
-use super::{FolderBody, FolderFields, FolderInput};
+use super::{Folder, FolderBody, FolderFields, FolderInput};
+use crate::api::repeat::{Repeat, written};
 use crate::auth::Caller;
 use crate::domain::change::Change;
 use crate::error::ApiError;
@@ -41,12 +42,15 @@ async fn list(
 async fn create(
     State(app): State<Shared>,
     caller: Caller,
+    repeat: Repeat,
     Fields(fields): Fields<FolderFields>,
 ) -> Result<(StatusCode, Json<FolderBody>), ApiError> {
     let input = FolderInput::try_from(fields)?;
     let name = required(input.name.map_or(Change::Keep, Change::Set), "name", "string")?;
     let (description, now) = (input.description.set(), app.clock.now());
-    let made = app.store.create_folder(&caller.workspace, &name, description.as_deref(), now).await?;
+    let body = |folder: &Folder| written(&FolderBody::from(folder.clone()));
+    let repeat = repeat.recording(StatusCode::CREATED, &body);
+    let made = app.store.create_folder(&caller.workspace, &name, description.as_deref(), now, repeat).await?;
     Ok((StatusCode::CREATED, Json(made?.into())))
 }
 

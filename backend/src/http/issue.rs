@@ -96,7 +96,7 @@ impl Issue {
         let of_json = |word: &str| match word {
             "null" | "unit" => "null",
             "boolean" => "boolean",
-            "integer" | "floating" => "number",
+            "integer" | "floating" | "JSON" => "number",
             "sequence" => "array",
             "map" | "struct" => "object",
             _ => "string",

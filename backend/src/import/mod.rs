@@ -322,7 +322,7 @@ impl Import<'_> {
     async fn make_tags(&mut self, link: &NewLink) -> Result<(), StoreError> {
         for name in link.input.tags.iter().flat_map(|tags| &tags.names).flatten() {
             if self.tags.insert(name.clone())
-                && self.store.create_tag(self.workspace, name, None, self.now).await?.is_ok()
+                && self.store.create_tag(self.workspace, name, None, self.now, None).await?.is_ok()
             {
                 self.created_tags.push(name.clone());
             }
@@ -333,7 +333,7 @@ impl Import<'_> {
     /// Creates the links of some lines in one transaction.
     async fn create_together(&self, lines: &[Line], outcomes: &mut Vec<Outcome>) -> Result<(), StoreError> {
         let links: Vec<NewLink> = lines.iter().map(|line| line.link.clone()).collect();
-        let results = match self.store.create_links(self.workspace, &links, self.now, None).await {
+        let results = match self.store.create_links(self.workspace, &links, self.now, None, None).await {
             Ok(results) => results,
             Err(refusal) if refusal.is_refusal() => match lines {
                 [] => return Err(refusal),

@@ -5,13 +5,15 @@ use std::collections::HashSet;
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::LinkBody;
 use super::input::LinkInput;
 use super::selectors::selector;
+use super::{Link, LinkBody, PublicUrl};
+use crate::api::repeat::{Repeat, written};
 use crate::auth::Caller;
 use crate::background;
 use crate::domain::change::Change;
@@ -22,7 +24,7 @@ use crate::http::json_body::{JsonBody, SizedJsonBody};
 use crate::json_list::json_list;
 use crate::query::Query;
 use crate::state::Shared;
-use crate::store::{LinkSelector, NewLink, transactions};
+use crate::store::{LinkConflict, LinkResults, LinkSelector, NewLink, transactions};
 
 /// Maximum number of links that one call creates, updates or deletes.
 pub(crate) const MAX_BULK: usize = 100;
@@ -43,6 +45,7 @@ pub(crate) enum BulkResult {
 pub(super) async fn create(
     State(app): State<Shared>,
     caller: Caller,
+    repeat: Repeat,
     SizedJsonBody { value: body, bytes }: SizedJsonBody,
 ) -> Result<Response, ApiError> {
     let now = app.clock.now();
@@ -73,19 +76,40 @@ pub(super) async fn create(
     };
     let (items, mut links, sizes) =
         background::run_on(bytes, check).await.ok_or_else(ApiError::internal)??;
-    let mut created = Vec::with_capacity(links.len());
-    for size in sizes {
-        let part: Vec<NewLink> = links.drain(..size).collect();
-        created.extend(app.store.create_links(&caller.workspace, &part, now, None).await?);
-    }
-    let results = created.into_iter().zip(items).map(move |(result, item)| match result {
-        Ok(link) => BulkResult::Made(Box::new(link.body(&app.public_url))),
-        Err(conflict) => {
-            let refusal = ApiError::from(conflict);
-            BulkResult::Refused { link: item, error: refusal.message, code: refusal.code }
+    let body = |made: &LinkResults| {
+        let results = made.iter().cloned().zip(items.iter().cloned());
+        let results = results.map(|(made, item)| BulkResult::of(made, item, &app.public_url));
+        written(&results.collect::<Vec<_>>())
+    };
+    let created = match repeat.recording(StatusCode::OK, &body) {
+        // The answer and all links are written in one transaction.
+        Some(repeat) => app.store.create_links(&caller.workspace, &links, now, None, Some(repeat)).await?,
+        None => {
+            let mut created = Vec::with_capacity(links.len());
+            for size in sizes {
+                let part: Vec<NewLink> = links.drain(..size).collect();
+                created.extend(app.store.create_links(&caller.workspace, &part, now, None, None).await?);
+            }
+            created
         }
-    });
-    json_list(results).await
+    };
+    for link in created.iter().flatten() {
+        app.targets.forget(&link.domain, &link.key);
+    }
+    let results = created.into_iter().zip(items);
+    json_list(results.map(move |(made, item)| BulkResult::of(made, item, &app.public_url))).await
+}
+
+impl BulkResult {
+    fn of(made: Result<Link, LinkConflict>, item: Value, public: &PublicUrl) -> Self {
+        match made {
+            Ok(link) => Self::Made(Box::new(link.body(public))),
+            Err(conflict) => {
+                let refusal = ApiError::from(conflict);
+                Self::Refused { link: item, error: refusal.message, code: refusal.code }
+            }
+        }
+    }
 }
 
 /// Refuses a call that creates the same short link twice.
@@ -139,7 +163,7 @@ pub(super) async fn update(
     if let Some((name, _)) = unique.into_iter().find(|(_, is_set)| *is_set) {
         return Err(Issue::custom("Cannot be changed for many links at once").at(&join("data", name)));
     }
-    let changed = app.store.update_links(&caller.workspace, &selectors, &input, now, &app.public_url).await?;
+    let changed = app.store.update_links(&caller.workspace, &selectors, &input, now).await?;
     let changed = changed?;
     for changed in &changed {
         app.link_changed(changed);
@@ -155,7 +179,7 @@ pub(super) async fn delete(
     let ids = query.texts("linkIds", MAX_BULK)?;
     let ids = ids.ok_or_else(|| ApiError::bad_request("Please provide linkIds to delete."))?;
     let selectors: Vec<LinkSelector> = ids.iter().map(|id| selector(id)).collect();
-    let deleted = app.store.delete_links(&caller.workspace, &selectors).await?;
+    let deleted = app.store.delete_links(&caller.workspace, &selectors, app.clock.now()).await?;
     for link in &deleted {
         app.targets.forget(&link.domain, &link.key);
     }

@@ -22,7 +22,7 @@ use crate::store::MAX_LINK_BYTES;
 use crate::when::{self, Edge};
 
 /// Maximum length of keys and domains, in characters.
-const MAX_KEY: usize = 190;
+pub(crate) const MAX_KEY: usize = 190;
 /// Maximum length of external ids and tenant ids, in characters.
 const MAX_ID: usize = 255;
 /// Maximum length of titles, descriptions, comments and image URLs, in characters.

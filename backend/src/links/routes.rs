@@ -1,6 +1,7 @@
 //! The endpoints of links.
 
 use axum::extract::{FromRequest, Request, State};
+use axum::http::StatusCode;
 use axum::response::Response;
 use axum::{Json, Router, routing};
 use jiff::Timestamp;
@@ -10,6 +11,7 @@ use super::input::LinkInput;
 use super::search::LinkSearch;
 use super::selectors::{self, external_id, not_found, selector};
 use super::{Link, LinkBody, PublicUrl, bulk};
+use crate::api::repeat::{Repeat, written};
 use crate::auth::Caller;
 use crate::error::{ApiError, Code};
 use crate::http::json_body::JsonBody;
@@ -19,7 +21,9 @@ use crate::path::Name;
 use crate::permits::BULK_PATH;
 use crate::query::{MAX_PAGE, MAX_VALUES, Query};
 use crate::state::{App, Shared};
-use crate::store::{LinkFilter, LinkGroup, LinkOrder, NewLink, Page, Reader, StoreError, Workspace};
+use crate::store::{
+    LinkFilter, LinkGroup, LinkOrder, LinkResults, NewLink, Page, Reader, StoreError, Workspace,
+};
 
 /// Default and maximum number of links on a page.
 pub(crate) const PAGE_SIZE: i64 = 100;
@@ -54,12 +58,21 @@ impl FromRequest<Shared> for CreateLink {
 async fn create(
     State(app): State<Shared>,
     caller: Caller,
+    repeat: Repeat,
     CreateLink { new, now }: CreateLink,
 ) -> Result<Json<LinkBody>, ApiError> {
-    let made = app.store.create_links(&caller.workspace, &[new], now, Some(&app.public_url)).await?;
+    let body = |made: &LinkResults| match made.first() {
+        Some(Ok(link)) => written(&link.body(&app.public_url)),
+        Some(Err(_)) | None => Ok(None),
+    };
+    let (public, repeat) = (Some(&app.public_url), repeat.recording(StatusCode::OK, &body));
+    let made = app.store.create_links(&caller.workspace, &[new], now, public, repeat).await?;
     app.announced.notify_one();
     match made.into_iter().next() {
-        Some(Ok(link)) => Ok(Json(link.body(&app.public_url))),
+        Some(Ok(link)) => {
+            app.targets.forget(&link.domain, &link.key);
+            Ok(Json(link.body(&app.public_url)))
+        }
         Some(Err(conflict)) => Err(conflict.into()),
         None => Err(ApiError::internal()),
     }

@@ -131,6 +131,7 @@ mod tests {
         let table = [
             (json!({}), None),
             (json!({"tags": null}), ids("tags", &[])),
+            (json!({"tagIds": ["a"], "tagId": ""}), ids("tagIds", &["a"])),
             (json!({"tagIds": null}), ids("tagIds", &[])),
             (json!({"tagIds": null, "tagId": null, "tagNames": null}), ids("tagIds", &[])),
             (json!({"tagIds": ["a", "b"]}), ids("tagIds", &["a", "b"])),
@@ -161,7 +162,6 @@ mod tests {
         let refused = [
             (json!({"tagIds": ["a"], "tagId": "b"}), "custom: tagId: Does not name the same tags as tagIds"),
             (json!({"tagIds": [], "tagId": "b"}), "custom: tagId: Does not name the same tags as tagIds"),
-            (json!({"tagIds": ["a"], "tagId": ""}), "custom: tagId: Does not name the same tags as tagIds"),
             (json!({"tagNames": [""]}), "custom: tagNames: Invalid tag: \"\""),
             (
                 json!({"tags": ["a"]}),

@@ -58,12 +58,22 @@ fn schemas() -> Value {
     add::<WebhookFields>(&mut named);
     add::<RotateSecret>(&mut named);
     add::<TestWebhook>(&mut named);
-    add::<Replay>(&mut named);
     let mut schemas: Map<String, Value> =
         named.into_iter().map(|(name, schema)| (name, json!(schema))).collect();
+    schemas.insert("Replay".to_owned(), filters::<Replay>());
     schemas.insert("CreateLink".to_owned(), create_schema());
     schemas.insert("UpdateLink".to_owned(), update_schema());
     Value::Object(schemas)
+}
+
+/// The schema of a body with filters, which have a value if they are there.
+fn filters<T: PartialSchema>() -> Value {
+    let mut schema = json!(T::schema());
+    let properties = schema["properties"].as_object_mut().into_iter().flat_map(|fields| fields.values_mut());
+    for options in properties.filter_map(|property| property["oneOf"].as_array_mut()) {
+        options.retain(|option| option["type"] != "null");
+    }
+    schema
 }
 
 fn add<T: ToSchema>(named: &mut Vec<(String, RefOr<Schema>)>) {

@@ -22,7 +22,7 @@ pub(super) fn paths() -> Value {
     json!({
         "/links": {
             "get": operation("getLinks", parameters::link_list(), None, 200, list_of("Link")),
-            "post": operation("createLink", vec![], Some(reference("CreateLink")), 200, link()),
+            "post": operation("createLink", parameters::repeatable(), Some(reference("CreateLink")), 200, link()),
         },
         "/links/count": {
             "get": operation("getLinksCount", parameters::link_count(), None, 200, json!({"oneOf": [
@@ -37,7 +37,7 @@ pub(super) fn paths() -> Value {
             "put": operation("upsertLink", vec![], Some(reference("CreateLink")), 200, link()),
         },
         "/links/bulk": {
-            "post": operation("bulkCreateLinks", vec![], Some(bulk_create()), 200, list_of("BulkResult")),
+            "post": operation("bulkCreateLinks", parameters::repeatable(), Some(bulk_create()), 200, list_of("BulkResult")),
             "patch": operation("bulkUpdateLinks", vec![], Some(bulk_update()), 200, list_of("Link")),
             "delete": operation(
                 "bulkDeleteLinks",
@@ -58,7 +58,7 @@ pub(super) fn paths() -> Value {
         },
         "/tags": {
             "get": operation("getTags", parameters::tag_list(), None, 200, list_of("Tag")),
-            "post": operation("createTag", vec![], Some(with_required("TagFields", &["name"])), 201, reference("Tag")),
+            "post": operation("createTag", parameters::repeatable(), Some(with_required("TagFields", &["name"])), 201, reference("Tag")),
         },
         "/tags/{id}": {
             "patch": operation("updateTag", vec![tag_id()], Some(reference("TagFields")), 200, reference("Tag")),
@@ -66,7 +66,7 @@ pub(super) fn paths() -> Value {
         },
         "/folders": {
             "get": operation("listFolders", parameters::folder_list(), None, 200, list_of("Folder")),
-            "post": operation("createFolder", vec![], Some(with_required("FolderFields", &["name"])), 201, reference("Folder")),
+            "post": operation("createFolder", parameters::repeatable(), Some(with_required("FolderFields", &["name"])), 201, reference("Folder")),
         },
         "/folders/{id}": {
             "patch": operation("updateFolder", vec![folder_id()], Some(reference("FolderFields")), 200, reference("Folder")),
@@ -84,7 +84,7 @@ pub(super) fn paths() -> Value {
         "/qr": {"get": qr_code()},
         "/webhooks": {
             "get": operation("getWebhooks", vec![], None, 200, list_of("Webhook")),
-            "post": operation("createWebhook", vec![], Some(with_required("WebhookFields", &["name", "url", "triggers"])), 201, reference("Webhook")),
+            "post": operation("createWebhook", parameters::repeatable(), Some(with_required("WebhookFields", &["name", "url", "triggers"])), 201, reference("Webhook")),
         },
         "/webhooks/{id}": {
             "get": operation("getWebhook", vec![webhook_id()], None, 200, reference("Webhook")),

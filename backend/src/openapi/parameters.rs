@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::api::repeat::MAX_KEY;
 use crate::http::fields::MAX_ITEM;
 use crate::links::bulk::MAX_BULK;
 use crate::query::{MAX_PAGE, MAX_SEARCH, MAX_VALUES};
@@ -13,6 +14,13 @@ use crate::{analytics, domains, events, folders, links, qr, selection, tags};
 pub(super) fn in_path(name: &str, description: &str) -> Value {
     let schema = json!({"type": "string", "minLength": 1});
     json!({"name": name, "in": "path", "required": true, "description": description, "schema": schema})
+}
+
+/// The header of a creation that a client may repeat.
+pub(super) fn repeatable() -> Vec<Value> {
+    let schema = json!({"type": "string", "pattern": "^[!#-~]+$", "maxLength": MAX_KEY});
+    let description = "A repetition with the same key within 24 hours gets the answer of the first request.";
+    vec![json!({"name": "Idempotency-Key", "in": "header", "description": description, "schema": schema})]
 }
 
 fn in_query(name: &str, schema: Value) -> Value {

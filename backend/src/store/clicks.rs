@@ -252,7 +252,7 @@ mod tests {
         let body =
             serde_json::json!({"url": "https://example.com?utm_source=s", "title": "t", "externalId": "e"});
         let new = NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public);
-        let link = store.create_links(&workspace, &[new], now, None).await.unwrap().remove(0).unwrap();
+        let link = store.create_links(&workspace, &[new], now, None, None).await.unwrap().remove(0).unwrap();
         let webhook = NewWebhook {
             name: "rx".to_owned(),
             url: "https://rx.test/".to_owned(),
@@ -264,7 +264,7 @@ mod tests {
                 folder_ids: Change::Keep,
             },
         };
-        store.create_webhook(&workspace, &webhook, 1, now).await.unwrap().unwrap();
+        store.create_webhook(&workspace, &webhook, 1, now, None).await.unwrap().unwrap();
         let clicks: Vec<Click> = (0..CLICKS).map(|_| Click::new(&link.id, now)).collect();
         let buffer: ClickBuffer = clicks.iter().collect();
         let expected = link_size::bytes(&link).unwrap() + CLICKS * (EVENT_BYTES + DELIVERY_BYTES);

@@ -1,6 +1,6 @@
 //! Deletion of links. No query finds a deleted link, and its rows are deleted in steps in the background.
 //!
-//! A deleted link belongs to workspace 0 and is on no domain. Its key and external id can therefore be used again.
+//! A deleted link belongs to workspace 0 and is on no domain. Its workspace can therefore use its key and external id again.
 //! Queries on clicks leave out the links in `deleted_links`.
 
 use jiff::Timestamp;
@@ -12,7 +12,7 @@ use super::old_events::first_of;
 use super::outbox::enqueue;
 use super::sql::Sql;
 use super::turns::ROWS_PER_STEP;
-use super::{Dialect, Store, StoreError, Workspace};
+use super::{Dialect, Store, StoreError, Workspace, kept_keys};
 use crate::links::{Link, PublicUrl};
 use crate::webhooks::{Event, Trigger};
 
@@ -30,10 +30,12 @@ async fn put_out_of_reach(
     transaction: &mut Transaction<'static, Any>,
     dialect: Dialect,
     links: &[i64],
+    now: Timestamp,
 ) -> Result<(), StoreError> {
     if links.is_empty() {
         return Ok(());
     }
+    kept_keys::keep_of(transaction, dialect, links, now).await?;
     let mut sql = Sql::new(
         "INSERT INTO deleted_links (link_seq, workspace_seq) SELECT l.seq, l.workspace_seq FROM links l WHERE l.seq",
     );
@@ -63,7 +65,7 @@ impl Store {
         let Some(link) = self.load_locked(&mut transaction, sql).await?.pop() else { return Ok(None) };
         let event = Event::of_link(Trigger::Deleted, &link, public, now);
         enqueue(&mut transaction, self.dialect, workspace.seq, &link, event).await?;
-        put_out_of_reach(&mut transaction, self.dialect, &[link.seq]).await?;
+        put_out_of_reach(&mut transaction, self.dialect, &[link.seq], now).await?;
         transaction.commit().await?;
         Ok(Some(link))
     }
@@ -74,6 +76,7 @@ impl Store {
         &self,
         workspace: &Workspace,
         selectors: &[LinkSelector],
+        now: Timestamp,
     ) -> Result<Vec<Link>, StoreError> {
         let links = self.selected_links(workspace, selectors).await?;
         let size = |link: Link| Ok((link_size::with_tags(&link)?, link.id));
@@ -86,7 +89,7 @@ impl Store {
             let ids = links.iter().map(|(_, id)| id);
             let links = self.lock_links(&mut transaction, workspace, ids).await?;
             let seqs: Vec<i64> = links.iter().map(|link| link.seq).collect();
-            put_out_of_reach(&mut transaction, self.dialect, &seqs).await?;
+            put_out_of_reach(&mut transaction, self.dialect, &seqs, now).await?;
             transaction.commit().await?;
             deleted.extend(links);
         }
@@ -221,21 +224,21 @@ mod tests {
                 .await
                 .unwrap();
             let workspace = store.create_workspace("test", now).await.unwrap();
-            store.create_tag(&workspace, "t", None, now).await.unwrap().unwrap();
+            store.create_tag(&workspace, "t", None, now, None).await.unwrap().unwrap();
             let body = serde_json::json!({
                 "url": "https://example.com", "tagNames": ["t"], "title": "t".repeat(title),
             });
             let new: Vec<_> = (0..links)
                 .map(|_| NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public))
                 .collect();
-            let made = store.create_links(&workspace, &new, now, None).await.unwrap();
+            let made = store.create_links(&workspace, &new, now, None, None).await.unwrap();
             let ids: Vec<String> = made.into_iter().map(|link| link.unwrap().id).collect();
             for id in &ids {
                 let clicks: Vec<Click> = (0..clicks).map(|_| Click::new(id, now)).collect();
                 store.record_clicks(&clicks, &public).await.unwrap();
             }
             let selectors: Vec<_> = ids.into_iter().map(LinkSelector::Id).collect();
-            store.delete_links(&workspace, &selectors).await.unwrap();
+            store.delete_links(&workspace, &selectors, now).await.unwrap();
             let mut left = Vec::new();
             while store.delete_rows().await.unwrap() {
                 left.push(rows(&store, "SELECT COUNT(*) FROM links").await);
@@ -259,15 +262,15 @@ mod tests {
         let mut store = Store::open_or_create(&url).await.unwrap();
         let (now, public) = (Timestamp::UNIX_EPOCH, PublicUrl::parse("https://s.test").unwrap());
         let workspace = store.create_workspace("test", now).await.unwrap();
-        store.create_tag(&workspace, "t", None, now).await.unwrap().unwrap();
+        store.create_tag(&workspace, "t", None, now, None).await.unwrap().unwrap();
         let body = serde_json::json!({"url": "https://example.com", "tagNames": ["t"]});
         let new = || NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public);
-        let made = store.create_links(&workspace, &[new(), new()], now, None).await.unwrap();
+        let made = store.create_links(&workspace, &[new(), new()], now, None, None).await.unwrap();
         let ids: Vec<String> = made.into_iter().map(|link| link.unwrap().id).collect();
         let clicks: Vec<Click> =
             (0..CLICKS + 3).map(|n| Click::new(&ids[usize::from(n >= CLICKS)], now)).collect();
         store.record_clicks(&clicks, &public).await.unwrap();
-        let gone = store.delete_links(&workspace, &[LinkSelector::Id(ids[0].clone())]).await.unwrap();
+        let gone = store.delete_links(&workspace, &[LinkSelector::Id(ids[0].clone())], now).await.unwrap();
         assert_eq!(gone.len(), 1);
         let mut left = CLICKS + 3;
         assert_eq!(rows(&store, "SELECT COUNT(*) FROM clicks").await, left, "none in the request");

@@ -82,10 +82,10 @@ mod tests {
             triggers: vec![Trigger::Clicked],
             scope: ScopeInput::default(),
         };
-        let webhook = store.create_webhook(&workspace, &new, 1, now).await.unwrap().unwrap();
+        let webhook = store.create_webhook(&workspace, &new, 1, now, None).await.unwrap().unwrap();
         let body = serde_json::json!({"url": "https://example.com"});
         let new = NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public);
-        let made = store.create_links(&workspace, &[new], now, None).await.unwrap();
+        let made = store.create_links(&workspace, &[new], now, None, None).await.unwrap();
         let link = made.into_iter().next().unwrap().unwrap();
         let clicks: Vec<Click> = (0..clicks).map(|_| Click::new(&link.id, now)).collect();
         store.record_clicks(&clicks, &public).await.unwrap();

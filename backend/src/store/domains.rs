@@ -60,7 +60,10 @@ impl Store {
         sql.rows(&[()], |row, ()| {
             row.bind(name.to_owned()).bind(workspace.seq).bind(now.as_millisecond());
         });
-        sql.push(" ON CONFLICT DO NOTHING");
+        sql.push(
+            " ON CONFLICT (name) DO UPDATE SET workspace_seq = excluded.workspace_seq, assigned_at = excluded.assigned_at
+             WHERE domains.workspace_seq IS NULL",
+        );
         sql.execute(&mut *transaction).await?;
         let mut sql = Sql::new(DOMAINS);
         sql.push("WHERE n.name = ").bind(name.to_owned());
@@ -80,12 +83,13 @@ impl Store {
         Ok(Ok(()))
     }
 
-    /// Removes a domain. Links on it stay, but are not followed. False if the domain is not assigned.
+    /// Removes a domain from its workspace. Links on it stay, but are not followed. False if the domain is not assigned.
     ///
     /// # Errors
     /// [`StoreError`] if the database fails.
     pub async fn remove_domain(&self, name: &str) -> Result<bool, StoreError> {
-        let mut sql = Sql::new("DELETE FROM domains WHERE name = ");
+        let mut sql =
+            Sql::new("UPDATE domains SET workspace_seq = NULL WHERE workspace_seq IS NOT NULL AND name = ");
         sql.bind(name.to_owned());
         Ok(sql.execute(&self.write).await? == 1)
     }
@@ -98,6 +102,13 @@ impl Store {
         let mut sql = Sql::new(DOMAINS);
         sql.push("ORDER BY n.name");
         sql.all(&self.read).await?.iter().map(assigned).collect()
+    }
+
+    /// All domains that are or were assigned, and whether they are.
+    pub(crate) async fn known_domains(&self) -> Result<HashMap<String, bool>, StoreError> {
+        let sql = Sql::new("SELECT n.name, n.workspace_seq FROM domains n");
+        let rows = sql.all(&self.read).await?;
+        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get::<Option<i64>, _>(1)?.is_some()))).collect()
     }
 
     /// The owner of a domain, if it is assigned.
@@ -126,7 +137,9 @@ impl Owners {
         names: impl Iterator<Item = &str>,
     ) -> Result<Self, StoreError> {
         let names: HashSet<&str> = names.collect();
-        let mut sql = Sql::new("SELECT n.name, n.workspace_seq FROM domains n WHERE n.name IN ");
+        let mut sql = Sql::new(
+            "SELECT n.name, n.workspace_seq FROM domains n WHERE n.workspace_seq IS NOT NULL AND n.name IN ",
+        );
         sql.texts(dialect, &names.into_iter().collect::<Vec<_>>());
         let owners = sql.all(&mut **transaction).await?;
         let owners = owners.iter().map(|row| Ok::<_, StoreError>((row.try_get(0)?, row.try_get(1)?)));

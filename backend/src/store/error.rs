@@ -82,6 +82,12 @@ pub enum StoreError {
     /// A background thread could not be started, or panicked.
     #[error("a background thread failed")]
     Background,
+    /// Another request with the same `Idempotency-Key` was faster.
+    #[error("another request with the key was faster")]
+    Repeated,
+    /// The answer to a request with an `Idempotency-Key` is too large to be kept.
+    #[error("the answer has more than {} bytes", super::answers::MAX_ANSWER)]
+    AnswerTooLarge,
     /// A query needs expired clicks, which are deleted.
     #[error("clicks from before {kept_from} are deleted")]
     Expired {

@@ -13,7 +13,7 @@ use super::names::{NameConflict, Named};
 use super::reader::Reader;
 use super::sql::Sql;
 use super::turns::ROWS_PER_STEP;
-use super::{Dialect, Store, StoreError, Workspace, instant_of};
+use super::{Dialect, Recording, Store, StoreError, Workspace, instant_of};
 use crate::folders::{Folder, FolderInput};
 use crate::ids;
 
@@ -58,6 +58,7 @@ impl Store {
         name: &str,
         description: Option<&str>,
         now: Timestamp,
+        repeat: Option<Recording<'_, Folder>>,
     ) -> Result<Result<Folder, NameConflict>, StoreError> {
         let folder = Folder {
             id: ids::sortable("fold_", now),
@@ -78,6 +79,7 @@ impl Store {
             row.bind(folder.description.clone()).bind(now.as_millisecond()).bind(now.as_millisecond());
         });
         sql.execute(&mut *transaction).await?;
+        self.keep_answer(&mut transaction, workspace, repeat.as_ref(), &folder, now).await?;
         transaction.commit().await?;
         Ok(Ok(folder))
     }

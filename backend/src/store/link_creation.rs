@@ -12,7 +12,7 @@ use super::link_size::{self, MAX_LINK_BYTES};
 use super::outbox::enqueue;
 use super::sql::Sql;
 use super::tags::{add_tags, resolve_tags};
-use super::{Store, StoreError, Workspace, to_json};
+use super::{Recording, Store, StoreError, Workspace, kept_keys, to_json};
 use crate::ids;
 use crate::links::destination::TooLong;
 use crate::links::input::LinkInput;
@@ -41,6 +41,9 @@ impl NewLink {
     }
 }
 
+/// The created links, or why they were not created, in the order of the request.
+pub(crate) type LinkResults = Vec<Result<Link, LinkConflict>>;
+
 /// A link that is checked but not written yet.
 pub(super) struct Draft {
     /// Index of the request that asks for it.
@@ -62,6 +65,11 @@ impl Draft {
             (link_size::with_details(&link, &utm, &details), TooLong::of(&link.url, &utm));
         let row = row(&link, utm, &details)?;
         Ok(Self { index, link, bytes, too_long, row })
+    }
+
+    /// The domain of the link, and its key in lower case.
+    fn name(&self) -> kept_keys::Name {
+        (self.link.domain.clone(), self.link.key.to_lowercase())
     }
 
     /// The conflict of a draft that is too large.
@@ -122,14 +130,15 @@ fn random_key(input: &LinkInput) -> String {
 
 impl Store {
     /// Creates links in one transaction. The results are in the order of `links`. With `announce`, webhooks hear of them.
-    /// [`transactions`] says how many links should be in one.
+    /// [`transactions`] says how many links should be in one. `repeat` keeps the answer for a client that repeats the request.
     pub(crate) async fn create_links(
         &self,
         workspace: &Workspace,
         links: &[NewLink],
         now: Timestamp,
         announce: Option<&PublicUrl>,
-    ) -> Result<Vec<Result<Link, LinkConflict>>, StoreError> {
+        repeat: Option<Recording<'_, LinkResults>>,
+    ) -> Result<LinkResults, StoreError> {
         let drafts = self.draft(workspace, links, now)?;
         // Without events, the call creates many links, in several transactions.
         let turn = if announce.is_none() { self.turn().await } else { None };
@@ -137,13 +146,14 @@ impl Store {
             Some(turn) => self.begin_in(Some(turn)).await?,
             None => self.begin().await?,
         };
-        let results = self.create(&mut transaction, workspace, links, drafts).await?;
+        let results = self.create(&mut transaction, workspace, links, drafts, now).await?;
         if let Some(public) = announce {
             for link in results.iter().filter_map(|result| result.as_ref().ok()) {
                 let event = Event::of_link(Trigger::Created, link, public, now);
                 enqueue(&mut transaction, self.dialect, workspace.seq, link, event).await?;
             }
         }
+        self.keep_answer(&mut transaction, workspace, repeat.as_ref(), &results, now).await?;
         transaction.commit().await?;
         Ok(results)
     }
@@ -190,7 +200,8 @@ impl Store {
         workspace: &Workspace,
         links: &[NewLink],
         drafts: Vec<Draft>,
-    ) -> Result<Vec<Result<Link, LinkConflict>>, StoreError> {
+        now: Timestamp,
+    ) -> Result<LinkResults, StoreError> {
         let mut results = vec![None; links.len()];
         let domains = drafts.iter().map(|draft| draft.link.domain.as_str());
         let owners = Owners::of(transaction, self.dialect, domains).await?;
@@ -219,7 +230,10 @@ impl Store {
         }
         let mut drafts = fitting;
         for _ in 0..KEY_ATTEMPTS {
-            let inserted = self.insert(transaction, workspace, &drafts).await?;
+            let names: Vec<_> = drafts.iter().map(Draft::name).collect();
+            let kept = kept_keys::of_others(transaction, self.dialect, workspace, &names, now).await?;
+            let free: Vec<&Draft> = drafts.iter().filter(|draft| !kept.contains(&draft.name())).collect();
+            let inserted = self.insert(transaction, workspace, &free).await?;
             let mut taken = Vec::new();
             for Draft { index, mut link, .. } in drafts {
                 let input = &links[index].input;
@@ -250,7 +264,7 @@ impl Store {
         &self,
         transaction: &mut Transaction<'static, Any>,
         workspace: &Workspace,
-        drafts: &[Draft],
+        drafts: &[&Draft],
     ) -> Result<HashSet<String>, StoreError> {
         if drafts.is_empty() {
             return Ok(HashSet::new());

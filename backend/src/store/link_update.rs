@@ -14,7 +14,7 @@ use super::links::{LINKS, LinkSelector, in_background};
 use super::outbox::enqueue;
 use super::sql::Sql;
 use super::tags::{add_tags, resolve_tags};
-use super::{Dialect, Store, StoreError, Workspace, to_json};
+use super::{Dialect, Store, StoreError, Workspace, kept_keys, to_json};
 use crate::background;
 use crate::links::destination::TooLong;
 use crate::links::input::LinkInput;
@@ -50,12 +50,14 @@ impl Store {
         let mut sql = Sql::new(LINKS);
         self.push_selector(&mut sql, workspace, selector);
         let Some(link) = self.load_locked(&mut transaction, sql).await?.pop() else { return Ok(None) };
+        if !self.may_move(&mut transaction, workspace, &link, input, public).await? {
+            return Ok(Some(Err(LinkConflict::Domain)));
+        }
         let tags = match self.check(&mut transaction, workspace, input).await? {
             Ok(tags) => tags,
             Err(conflict) => return Ok(Some(Err(conflict))),
         };
-        let changed =
-            self.change(&mut transaction, workspace, link, input, tags.as_deref(), now, public).await?;
+        let changed = self.change(&mut transaction, workspace, link, input, tags.as_deref(), now).await?;
         if let Ok(changed) = &changed {
             announce_update(&mut transaction, self.dialect, workspace, changed, public, now).await?;
             transaction.commit().await?;
@@ -83,13 +85,15 @@ impl Store {
         let sql = self.oldest_link_to(workspace, &url);
         let result = match self.load_locked(&mut transaction, sql).await?.pop() {
             Some(link) => {
+                if !self.may_move(&mut transaction, workspace, &link, &new.input, public).await? {
+                    return Ok(Err(LinkConflict::Domain));
+                }
                 let tags = match self.check(&mut transaction, workspace, &new.input).await? {
                     Ok(tags) => tags,
                     Err(conflict) => return Ok(Err(conflict)),
                 };
-                let changed = self
-                    .change(&mut transaction, workspace, link, &new.input, tags.as_deref(), now, public)
-                    .await?;
+                let changed =
+                    self.change(&mut transaction, workspace, link, &new.input, tags.as_deref(), now).await?;
                 if let Ok(changed) = &changed {
                     announce_update(&mut transaction, self.dialect, workspace, changed, public, now).await?;
                 }
@@ -97,7 +101,7 @@ impl Store {
             }
             None => {
                 let links = std::slice::from_ref(&new);
-                match self.create(&mut transaction, workspace, links, drafts).await?.pop() {
+                match self.create(&mut transaction, workspace, links, drafts, now).await?.pop() {
                     Some(Ok(link)) => Ok(Changed { before: None, after: link }),
                     Some(Err(conflict)) => Err(conflict),
                     // One draft has one result.
@@ -155,7 +159,6 @@ impl Store {
         selectors: &[LinkSelector],
         input: &LinkInput,
         now: Timestamp,
-        public: &PublicUrl,
     ) -> Result<Result<Vec<Changed>, LinkConflict>, StoreError> {
         let (links, changes) = (self.selected_links(workspace, selectors).await?, input.clone());
         let links = match in_background(move || sizes_of_updates(&links, &changes)).await? {
@@ -172,10 +175,7 @@ impl Store {
             };
             let ids = links.iter().map(|(id, _)| id);
             for link in self.lock_links(&mut transaction, workspace, ids).await? {
-                match self
-                    .change(&mut transaction, workspace, link, input, tags.as_deref(), now, public)
-                    .await?
-                {
+                match self.change(&mut transaction, workspace, link, input, tags.as_deref(), now).await? {
                     Ok(link) => changed.push(link),
                     Err(conflict) => return Ok(Err(conflict)),
                 }
@@ -193,6 +193,24 @@ impl Store {
             [Some(id), external_id].iter().flatten().filter_map(|selector| slots.get(selector)).min().copied()
         });
         Ok(Ok(changed))
+    }
+
+    /// Whether `input` keeps the short link of a link, or the workspace may create links where it moves to. A new key makes a new short
+    /// link, too.
+    async fn may_move(
+        &self,
+        transaction: &mut Transaction<'static, Any>,
+        workspace: &Workspace,
+        before: &Link,
+        input: &LinkInput,
+        public: &PublicUrl,
+    ) -> Result<bool, StoreError> {
+        let domain = input.domain.as_ref().unwrap_or(&before.domain);
+        if *domain == before.domain && input.key.as_ref().is_none_or(|key| *key == before.key) {
+            return Ok(true);
+        }
+        let owners = Owners::of(transaction, self.dialect, std::iter::once(domain.as_str())).await?;
+        Ok(owners.permit(workspace, domain, domain == public.default_domain()))
     }
 
     /// Checks the folder and the tags that `input` names. Returns the tags that it gives to links, or None if it names none.
@@ -225,7 +243,6 @@ impl Store {
         input: &LinkInput,
         tags: Option<&[Tag]>,
         now: Timestamp,
-        public: &PublicUrl,
     ) -> Result<Result<Changed, LinkConflict>, StoreError> {
         let mut after = match updated(&before, input, tags)? {
             Ok(after) => after,
@@ -235,19 +252,19 @@ impl Store {
             return Ok(Ok(Changed { before: Some(before), after }));
         }
         after.updated_at = now;
-        // A new key makes a new short link, too.
-        if after.domain != before.domain || after.key != before.key {
-            let domain = after.domain.as_str();
-            let owners = Owners::of(transaction, self.dialect, std::iter::once(domain)).await?;
-            if !owners.permit(workspace, domain, domain == public.default_domain()) {
-                return Ok(Err(LinkConflict::Domain));
-            }
-        }
         if external_id_is_taken(transaction, workspace, &after).await? {
             return Ok(Err(LinkConflict::ExternalId));
         }
         if self.key_is_taken(transaction, &after).await? {
             return Ok(Err(LinkConflict::Key));
+        }
+        let [lost, new] = [&before, &after].map(|link| (link.domain.clone(), link.key.to_lowercase()));
+        if lost != new {
+            let kept = kept_keys::of_others(transaction, self.dialect, workspace, &[new], now).await?;
+            if !kept.is_empty() {
+                return Ok(Err(LinkConflict::Key));
+            }
+            kept_keys::keep(transaction, workspace, lost, now).await?;
         }
         match self.write(transaction, &after).await {
             Ok(()) => {}

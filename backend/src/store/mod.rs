@@ -4,6 +4,7 @@
 //! stored as Unix milliseconds. Related changes are written in one transaction.
 
 mod analytics;
+mod answers;
 pub(crate) mod checkpoint;
 mod click;
 mod click_batch;
@@ -19,6 +20,7 @@ mod error;
 mod folders;
 mod horizon;
 mod interner;
+mod kept_keys;
 mod keys;
 mod link_conflict;
 mod link_creation;
@@ -55,6 +57,7 @@ use sqlx::any::AnyRow;
 use sqlx::{Any, AnyConnection, AnyPool, Connection, Executor, Row, Transaction};
 
 pub(crate) use analytics::{Column, Condition, Selection, Step};
+pub(crate) use answers::{KeptAnswer, Recording, Repeatable};
 use checkpoint::Log;
 pub(crate) use click::Visitor;
 pub use click::{Click, ClickDetails};
@@ -67,7 +70,7 @@ pub use domains::{AssignedDomain, DomainConflict};
 pub use error::StoreError;
 pub use keys::{KeyRecord, Limits, Workspace};
 pub(crate) use link_conflict::LinkConflict;
-pub(crate) use link_creation::{NewLink, transactions};
+pub(crate) use link_creation::{LinkResults, NewLink, transactions};
 pub(crate) use link_size::MAX_LINK_BYTES;
 pub(crate) use link_update::Changed;
 pub(crate) use links::{LinkFilter, LinkGroup, LinkOrder, LinkSelector, Page, RedirectTarget};
@@ -279,7 +282,10 @@ fn optional_instant_of(row: &AnyRow, column: &str) -> Result<Option<Timestamp>, 
     row.try_get::<Option<i64>, _>(column)?.map(instant).transpose()
 }
 
-fn to_json<T: serde::Serialize>(what: &'static str, value: &T) -> Result<String, StoreError> {
+pub(crate) fn to_json<T: serde::Serialize + ?Sized>(
+    what: &'static str,
+    value: &T,
+) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(|error| StoreError::corrupt(what, &error))
 }
 

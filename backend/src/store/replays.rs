@@ -181,7 +181,7 @@ mod tests {
             triggers: vec![Trigger::Clicked],
             scope: ScopeInput::default(),
         };
-        let webhook = store.create_webhook(&workspace, &new, 1, now).await.unwrap().unwrap();
+        let webhook = store.create_webhook(&workspace, &new, 1, now, None).await.unwrap().unwrap();
         let failed = DeliveryFilter { status: Some(DeliveryStatus::Failed), ..DeliveryFilter::default() };
         let delivered =
             DeliveryFilter { status: Some(DeliveryStatus::Delivered), ..DeliveryFilter::default() };

@@ -234,7 +234,7 @@ mod tests {
         let workspace = store.create_workspace("test", now).await.unwrap();
         let input = LinkInput::create(&json!({"url": "https://example.com"}), "", now).unwrap();
         let links = [NewLink::of(input, &public)];
-        let link = store.create_links(&workspace, &links, now, None).await.unwrap().remove(0).unwrap();
+        let link = store.create_links(&workspace, &links, now, None, None).await.unwrap().remove(0).unwrap();
         let clicks: Vec<Click> = (0..10).map(|_| Click::new(&link.id, now)).collect();
         let (mut spool, _) = store.open_spool().await.unwrap().unwrap();
         for clicks in clicks.chunks(5) {

@@ -15,7 +15,7 @@ use super::names::{NameConflict, Named, folded};
 use super::reader::{Answers, Reader};
 use super::sql::Sql;
 use super::turns::ROWS_PER_STEP;
-use super::{Dialect, Store, StoreError, Workspace, from_json, to_json};
+use super::{Dialect, Recording, Store, StoreError, Workspace, from_json, to_json};
 use crate::ids;
 use crate::links::tag_fields::TagSelection;
 use crate::links::{Link, Tag, TagColor};
@@ -86,6 +86,7 @@ impl Store {
         name: &str,
         color: Option<&str>,
         now: Timestamp,
+        repeat: Option<Recording<'_, Tag>>,
     ) -> Result<Result<Tag, NameConflict>, StoreError> {
         let shade =
             || TagColor::ALL[name.bytes().map(usize::from).sum::<usize>() % TagColor::ALL.len()].name();
@@ -100,6 +101,7 @@ impl Store {
             row.bind(workspace.seq).bind(tag.id.clone()).bind(tag.name.clone()).bind(tag.color.clone());
         });
         sql.execute(&mut *transaction).await?;
+        self.keep_answer(&mut transaction, workspace, repeat.as_ref(), &tag, now).await?;
         transaction.commit().await?;
         Ok(Ok(tag))
     }
@@ -338,11 +340,11 @@ mod tests {
         let store = Store::open_or_create(&url).await.unwrap();
         let (now, public) = (Timestamp::UNIX_EPOCH, PublicUrl::parse("https://s.test").unwrap());
         let workspace = store.create_workspace("test", now).await.unwrap();
-        let tag = store.create_tag(&workspace, "t", None, now).await.unwrap().unwrap();
-        let folder = store.create_folder(&workspace, "f", None, now).await.unwrap().unwrap();
+        let tag = store.create_tag(&workspace, "t", None, now, None).await.unwrap().unwrap();
+        let folder = store.create_folder(&workspace, "f", None, now, None).await.unwrap().unwrap();
         let body = json!({"url": "https://example.com", "tagIds": [tag.id], "folderId": folder.id});
         let new = NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public);
-        let made = store.create_links(&workspace, &vec![new; LINKS as usize], now, None).await.unwrap();
+        let made = store.create_links(&workspace, &vec![new; LINKS as usize], now, None, None).await.unwrap();
         assert!(made.iter().all(Result::is_ok));
         assert!(!store.sweep_tags().await.unwrap() && !store.sweep_folders().await.unwrap());
         assert!(store.delete_tag(&workspace, &tag.id).await.unwrap());

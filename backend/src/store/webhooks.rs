@@ -6,7 +6,7 @@ use sqlx::any::AnyRow;
 
 use super::listeners::store_scope;
 use super::sql::Sql;
-use super::{Store, StoreError, Workspace, from_json, instant_of, optional_instant_of, to_json};
+use super::{Recording, Store, StoreError, Workspace, from_json, instant_of, optional_instant_of, to_json};
 use crate::ids;
 use crate::webhooks::{InvalidScope, Scope, ScopeInput, Trigger};
 use crate::when::rfc3339;
@@ -73,6 +73,7 @@ impl Store {
         new: &NewWebhook,
         most: u32,
         now: Timestamp,
+        repeat: Option<Recording<'_, Webhook>>,
     ) -> Result<Result<Webhook, WebhookConflict>, StoreError> {
         let id = ids::sortable("wh_", now);
         let secret = new.secret.clone().unwrap_or_else(ids::webhook_secret);
@@ -111,6 +112,7 @@ impl Store {
         sql.bind(workspace.seq).push(" AND h.id = ").bind(id);
         let made = webhook(&sql.one(&mut *transaction).await?)?;
         store_scope(&mut transaction, self.dialect, made.seq, &made.scope).await?;
+        self.keep_answer(&mut transaction, workspace, repeat.as_ref(), &made, now).await?;
         transaction.commit().await?;
         Ok(Ok(made))
     }

@@ -19,7 +19,6 @@ on_both_databases! {
     a_link_has_at_most_64_kib,
     a_link_that_is_too_large_is_refused_while_others_write,
     a_link_that_has_grown_in_the_meantime_is_still_at_most_64_kib,
-    a_larger_link_from_before_is_still_there_and_may_be_made_smaller,
     urls_of_any_accepted_length_are_found_again,
     filters_of_any_accepted_length_work,
     a_search_of_any_accepted_text_ends_in_time_and_takes_it_literally,
@@ -276,24 +275,6 @@ async fn a_link_that_has_grown_in_the_meantime_is_still_at_most_64_kib(database:
         assert_eq!(comments, Value::Null, "nothing has changed");
         assert_eq!(service.patch(&path, &json!({"title": null, "description": null})).await.status, 200);
     }
-}
-
-async fn a_larger_link_from_before_is_still_there_and_may_be_made_smaller(database: Database) {
-    let service = Service::start(database).await;
-    let link = service.link(&json!({"url": "https://example.com", "key": "k", "title": "t"})).await;
-    let path = format!("/links/{}", link["id"].as_str().unwrap());
-    let description = "x".repeat(200_000);
-    let mut connection = service.database().connect().await;
-    sqlx::query("UPDATE links SET details = $1")
-        .bind(json!({"title": "t", "description": description}).to_string())
-        .execute(&mut connection)
-        .await
-        .unwrap();
-    assert_eq!(service.get(&path).await.body["description"], json!(description));
-    assert_eq!(service.follow(Method::GET, "/r/k", "curl/8").await.status, 302);
-    assert_eq!(service.patch(&path, &json!({"title": "longer"})).await.status, 422);
-    assert_eq!(service.patch(&path, &json!({"title": null})).await.status, 200);
-    assert_eq!(service.patch(&path, &json!({"description": "short"})).await.body["description"], "short");
 }
 
 async fn urls_of_any_accepted_length_are_found_again(database: Database) {

@@ -146,6 +146,14 @@ async fn an_assignment_takes_effect_while_the_service_runs(database: Database) {
     };
     tokio::time::timeout(std::time::Duration::from_secs(30), assigned).await.unwrap();
     assert_eq!(service.visit("elsewhere.test", "/r/k").await.status, 404);
+    // A domain that is removed serves nobody's links, although no other is assigned.
+    assert!(service.backend.store().remove_domain("go.test").await.unwrap());
+    let removed = async {
+        while service.visit("go.test", "/r/k").await.status != 404 {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), removed).await.unwrap();
 }
 
 async fn the_default_domain_may_be_assigned_too(database: Database) {

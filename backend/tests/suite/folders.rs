@@ -85,7 +85,8 @@ async fn a_malformed_folder_is_refused(database: Database) {
     let service = Service::start(database).await;
     let table = [
         (json!({}), "invalid_type: name: Invalid input: expected string, received undefined"),
-        (json!({"name": ""}), "too_small: name: Too small: expected string to have >=1 characters"),
+        (json!({"name": ""}), "invalid_type: name: Invalid input: expected string, received null"),
+        (json!({"name": " "}), "too_small: name: Too small: expected string to have >=1 characters"),
         (
             json!({"name": "x".repeat(191)}),
             "too_big: name: Too big: expected string to have <=190 characters",
@@ -94,7 +95,10 @@ async fn a_malformed_folder_is_refused(database: Database) {
             json!({"name": "x", "description": "x".repeat(501)}),
             "too_big: description: Too big: expected string to have <=500 characters",
         ),
-        (json!({"name": "x", "accessLevel": "read"}), "custom: accessLevel: Not supported: expected write"),
+        (
+            json!({"name": "x", "accessLevel": "read"}),
+            "invalid_value: accessLevel: Invalid option: expected one of write",
+        ),
     ];
     for (body, message) in table {
         assert_eq!(service.post("/folders", &body).await.error(), (422, "unprocessable_entity", message));

@@ -84,7 +84,7 @@ fn every_line_is_printed_with_its_short_link_or_with_the_reason_why_it_is_refuse
         b"https://example.com/,,,maybe,,,",
         b"https://example.com/,too,few",
         b"https://example.com/,,caf\xe9,,,,",
-        b"https://example.com/,,,,,\"{\"\"D\"\": 1}\",",
+        b"https://example.com/,,,,,\"{\"\"D\"\": \"\"de.test\"\"}\",",
         b",,no address,,,,",
     ];
     for line in refused {
@@ -112,7 +112,7 @@ fn every_line_is_printed_with_its_short_link_or_with_the_reason_why_it_is_refuse
             "line 255: 3 cells, but the first line has 7. Is a closing quotation mark missing?",
             "line 256: the cell in column title is not UTF-8",
             &*format!(
-                "line 257, column geo: \"{{\\\"D\\\": 1}}\": {country} (accepted: addresses by country in JSON, such as \
+                "line 257, column geo: \"{{\\\"D\\\": \\\"de.test\\\"}}\": {country} (accepted: addresses by country in JSON, such as \
                  {{\"DE\": \"https://example.de\"}})"
             ),
             &*format!("line 258, column url: \"\": {missing} (accepted: {address})"),

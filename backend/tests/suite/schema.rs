@@ -25,7 +25,7 @@ const OTHERS: [&[&str]; 11] = [
     &["keys", "list"],
     &["keys", "revoke", "key_1"],
     &["domains", "list"],
-    &["domains", "release", "go.test"],
+    &["domains", "remove", "go.test"],
     &["seed"],
     &["import", "--workspace", "ws_1", "--public-url", "https://s.test", "links.csv"],
     &["set-aside", "list"],

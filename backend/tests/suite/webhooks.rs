@@ -50,7 +50,7 @@ async fn events_arrive_signed_with_the_link_and_the_click(database: Database) {
         (&payload["data"]["link"]["id"], &payload["data"]["link"]["clicks"]),
         (&link["id"], &json!(1))
     );
-    assert_eq!(payload["data"]["click"]["url"], "https://example.com/");
+    assert_eq!(payload["data"]["click"]["url"], "https://example.com");
 }
 
 async fn each_of_many_clicks_is_sent_once(database: Database) {

@@ -12,7 +12,7 @@ use super::{delivery_page, enabled, not_found};
 use crate::auth::Caller;
 use crate::error::{ApiError, Code};
 use crate::http::body_macro::body;
-use crate::http::fields::{Items, MAX_ITEM, Text};
+use crate::http::fields::{Items, MAX_ITEM, Text, kept};
 use crate::http::issue::Issue;
 use crate::http::json_body::Fields;
 use crate::long_read;
@@ -84,7 +84,7 @@ fn range(
 }
 
 body! {
-    /// The body that selects the events to replay.
+    /// The body that selects the events to replay. A filter without a value is refused, because it would select more.
     pub(crate) struct Replay {
         status: DeliveryStatus = "`delivered` or `failed`. Pending deliveries cannot be replayed.",
         event: Trigger,
@@ -104,13 +104,15 @@ async fn replay_all(
 ) -> Result<Json<Value>, ApiError> {
     let webhook = enabled(&app, &caller, &id).await?;
     let now = app.clock.now();
-    let event_ids = fields.event_ids.set().map(|Items(ids)| ids);
+    let event_ids = kept(fields.event_ids, "eventIds", "array")?.map(|Items(ids)| ids);
     if event_ids.as_ref().is_some_and(Vec::is_empty) {
         return Err(Issue::empty_list().at("eventIds"));
     }
-    let (start, end) = (fields.start.text().set(), fields.end.text().set());
+    let start = kept(fields.start, "start", "string")?.map(|Text(text)| text);
+    let end = kept(fields.end, "end", "string")?.map(|Text(text)| text);
     let (start, end) = range(now, start.as_deref(), end.as_deref())?;
-    let (status, trigger) = (fields.status.set(), fields.event.set());
+    let (status, trigger) =
+        (kept(fields.status, "status", "string")?, kept(fields.event, "event", "string")?);
     let mut filter = DeliveryFilter { status, trigger, start, end, event_ids: event_ids.unwrap_or_default() };
     if filter.status == Some(DeliveryStatus::Pending) {
         let reason = "Expected delivered or failed: pending deliveries cannot be replayed";

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use self::input::{RotateSecret, TestWebhook, WebhookFields};
 use super::{Event, LinkSnapshot, Trigger};
+use crate::api::repeat::{Repeat, written};
 use crate::auth::Caller;
 use crate::error::{ApiError, Code};
 use crate::http::json_body::Fields;
@@ -87,11 +88,14 @@ impl WebhookBody {
 async fn create(
     State(app): State<Shared>,
     caller: Caller,
+    repeat: Repeat,
     Fields(fields): Fields<WebhookFields>,
 ) -> Result<(StatusCode, Json<WebhookBody>), ApiError> {
     let new = input::new_webhook(fields, &app)?;
     let now = app.clock.now();
-    let made = app.store.create_webhook(&caller.workspace, &new, app.max_webhooks, now).await?;
+    let body = |webhook: &Webhook| written(&WebhookBody::with_secret(webhook.clone(), now));
+    let repeat = repeat.recording(StatusCode::CREATED, &body);
+    let made = app.store.create_webhook(&caller.workspace, &new, app.max_webhooks, now, repeat).await?;
     let webhook = made.map_err(|conflict| refusal(&conflict))?;
     Ok((StatusCode::CREATED, Json(WebhookBody::with_secret(webhook, now))))
 }
