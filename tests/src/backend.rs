@@ -51,17 +51,27 @@ impl Service {
         Ok(Self { keys, backend, folder })
     }
 
-    /// Makes one more key of the workspace.
+    /// Makes one more key of the workspace, of a plan that the backend then knows, whether or not the gateway does.
     ///
     /// # Errors
     /// When that fails.
     pub fn create_key(&self, plan: &str) -> anyhow::Result<CreatedKey> {
         let created = run_json(
             crate::artifacts::command("backend"),
-            &["keys", "create", "--json", "--plan", plan, "--workspace", self.keys.workspace()]
-                .into_iter()
-                .chain(["--database", &database_in(self.folder.path())])
-                .collect::<Vec<_>>(),
+            &[
+                "keys",
+                "create",
+                "--json",
+                "--plan",
+                plan,
+                "--plans",
+                plan,
+                "--workspace",
+                self.keys.workspace(),
+            ]
+            .into_iter()
+            .chain(["--database", &database_in(self.folder.path())])
+            .collect::<Vec<_>>(),
         )?;
         let field = |name: &str| created[name].as_str().map(str::to_owned).context("no key was created");
         Ok(CreatedKey { id: field("id")?, key: field("key")? })
