@@ -101,7 +101,7 @@ impl Recorder {
         }
     }
 
-    /// The number of clicks that are in the spool and not recorded. 0 if there is no spool.
+    /// Number of clicks in the spool that are not recorded yet; 0 without a spool.
     pub(crate) fn spooled(&self) -> u64 {
         self.metrics.spooled_clicks()
     }

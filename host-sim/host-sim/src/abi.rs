@@ -217,7 +217,7 @@ pub(crate) fn slice(memory: &[u8], ptr: u32, len: u32) -> Result<&[u8], Status> 
     start.checked_add(len).and_then(|end| memory.get(start..end)).ok_or(Status::InvalidMemoryAccess)
 }
 
-/// A number of things as the guest is told it: 32 bits address all that it could hold.
+/// A count as the guest sees it. 32 bits are enough for all that its memory can hold.
 pub(crate) fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }

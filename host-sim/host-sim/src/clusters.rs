@@ -44,12 +44,12 @@ impl Clusters {
         self.handlers.keys().cloned()
     }
 
-    /// What a cluster answers; none where there is no such cluster.
+    /// The answer of a cluster, or `None` if there is no such cluster.
     fn call(&self, cluster: &str, request: &Request) -> Option<Response> {
         Some(lock(self.handlers.get(cluster)?)(request))
     }
 
-    /// What the guest gets for its call; none where there is no such cluster.
+    /// The answer to a call of the guest, or `None` if there is no such cluster.
     pub(crate) fn answer(&self, callout: &Callout) -> Option<Response> {
         let response = self.call(&callout.cluster, &callout.request)?;
         let breaks_off = response.failure == Some(Failure::Reset) && !callout.is_grpc;

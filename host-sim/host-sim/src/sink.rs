@@ -1,8 +1,8 @@
-//! What is told of something as it happens.
+//! Callbacks that receive log lines, traces and other events as they occur.
 
 use std::fmt;
 
-/// Is told of each `T`, on the thread where it happens.
+/// Receives each `T`, on the thread where it occurs.
 pub(crate) struct Sink<T>(Box<dyn Fn(&T) + Send + Sync>);
 
 impl<T> Sink<T> {

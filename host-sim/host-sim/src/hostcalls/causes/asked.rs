@@ -22,7 +22,7 @@ impl Asked<'_> {
         self.raw.iter().find(|raw| raw.name == name).map(|raw| raw.given)
     }
 
-    /// The number that was given; 0 where there is no such parameter.
+    /// The number that was passed, or 0 if there is no such parameter.
     pub(super) fn number(&self, name: &str) -> i128 {
         if let Some(Given::Number(number)) = self.given(name) { number } else { 0 }
     }
