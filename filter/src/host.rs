@@ -4,6 +4,7 @@
 //! that are not UTF-8, and a panic ends the VM; here every status comes back as a value.
 
 use core::fmt;
+use core::mem::ManuallyDrop;
 use core::ptr::null_mut;
 use core::time::Duration;
 
@@ -68,6 +69,7 @@ unsafe extern "C" {
     safe fn proxy_continue_stream(stream: u32) -> u32;
     fn proxy_define_metric(kind: u32, name: *const u8, size: usize, id: &mut u32) -> u32;
     safe fn proxy_increment_metric(id: u32, offset: i64) -> u32;
+    safe fn proxy_record_metric(id: u32, value: u64) -> u32;
 }
 
 #[link(wasm_import_module = "wasi_snapshot_preview1")]
@@ -97,6 +99,18 @@ impl AsRef<[u8]> for Returned {
         }
         // SAFETY: see `returned`: these bytes are filled, and nobody else refers to them until this value is dropped.
         unsafe { core::slice::from_raw_parts(self.data, self.size) }
+    }
+}
+
+impl Returned {
+    /// The same, without copying.
+    pub(crate) fn into_vec(self) -> Vec<u8> {
+        let value = ManuallyDrop::new(self);
+        if value.data.is_null() {
+            return Vec::new();
+        }
+        // SAFETY: as in `drop`, which this takes the place of.
+        unsafe { Vec::from_raw_parts(value.data, value.size, value.size) }
     }
 }
 
@@ -300,16 +314,25 @@ pub(crate) fn set_tick_period(milliseconds: u32) -> Result<(), HostError> {
     check("proxy_set_tick_period_milliseconds", proxy_set_tick_period_milliseconds(milliseconds))
 }
 
-/// A counter that the gateway shows among its metrics.
+/// A counter or a gauge that the gateway shows among its metrics.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Metric(u32);
 
 impl Metric {
     /// Defines the counter `name`, or finds it.
     pub(crate) fn counter(name: &str) -> Result<Self, HostError> {
-        let (kind, mut id) = (MetricType::Counter as u32, 0);
+        Self::define(MetricType::Counter, name)
+    }
+
+    /// Defines the gauge `name`, or finds it.
+    pub(crate) fn gauge(name: &str) -> Result<Self, HostError> {
+        Self::define(MetricType::Gauge, name)
+    }
+
+    fn define(kind: MetricType, name: &str) -> Result<Self, HostError> {
+        let mut id = 0;
         // SAFETY: the pointer is to live memory of the given size.
-        let status = unsafe { proxy_define_metric(kind, name.as_ptr(), name.len(), &mut id) };
+        let status = unsafe { proxy_define_metric(kind as u32, name.as_ptr(), name.len(), &mut id) };
         check("proxy_define_metric", status)?;
         Ok(Self(id))
     }
@@ -317,5 +340,10 @@ impl Metric {
     /// Adds `amount`, which is not 0.
     pub(crate) fn add(self, amount: u32) -> Result<(), HostError> {
         check("proxy_increment_metric", proxy_increment_metric(self.0, amount.into()))
+    }
+
+    /// Sets a gauge.
+    pub(crate) fn set(self, value: u64) -> Result<(), HostError> {
+        check("proxy_record_metric", proxy_record_metric(self.0, value))
     }
 }

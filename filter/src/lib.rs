@@ -2,7 +2,7 @@
 //!
 //! A request's way is [`decide::limiter::Limiter::decide`]: read one line from the headers (method, path, key), route it (class, exempt,
 //! usage), find the caller's account (plan, quotas, places of its counters; remembered), charge it in one compare-and-swap, decide. At the
-//! response, the charge is settled and the client is told where it stands. All of this is pure and runs natively; only the wasm32 build has
+//! response, the charge is settled and the headers say where the client stands. All of this is pure and runs natively; only the wasm32 build has
 //! `host`, the host's calls, and `plugin`, which turns the SDK's callbacks into calls.
 //!
 //! # What is guaranteed
@@ -14,6 +14,7 @@
 //!    another request of the same caller may be refused ([`decide::counting`]).
 //! 2. **Bounded.** Shared data holds at most one entry for every four records of [`count::table::Capacity`], each of at most
 //!    [`count::entry::MAX_BYTES`] bytes, whatever clients send, and as much again for each other form ([`count::table::FORM`]) that was in use.
+//!    The directory's list has at most `directory.capacity` rows, in [`count::table::LIST_ENTRIES`] entries.
 //!    No live counter is evicted: a stranger who finds an entry full shares that entry's overflow record.
 //! 3. **Steady.** A counter is identified by who, class and window length, so a new configuration keeps what was used. Every name in shared
 //!    data contains the version of the form of what it names: between two versions of the module with other forms, any number of
@@ -28,8 +29,8 @@
 //!
 //! # Folders
 //!
-//! Dependencies point one way: `plugin` → {`decide`, `directory`, `host`}, `decide` → {`request`, `count`, `config`}, `directory` →
-//! {`config`, `count`}, `config` → {`request`, `count`}. `fleet`, `time`, `window`, `quota` and `grpc` depend on none of these.
+//! Dependencies point one way: `plugin` → {`decide`, `host`}, `decide` → {`request`, `directory`}, `directory` → {`config`, `count`},
+//! `config` → {`request`, `count`}. `fleet`, `time`, `window`, `quota` and `grpc` depend on none of these.
 
 #![cfg_attr(
     not(test),

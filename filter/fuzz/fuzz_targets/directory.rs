@@ -1,10 +1,13 @@
-//! A directory's document is taken whole, row by row, or not at all; and one that is not taken changes nothing.
+//! A directory's page is taken whole, row by row, or not at all; and one that is not taken changes nothing.
 #![no_main]
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
+use std::time::Duration;
 
-use filter::config::{Config, CountBy, Subscribers};
-use filter::directory::{Directory, Update, entitled};
+use filter::config::Config;
+use filter::count::shared_data::{Cas, HostError, SharedData, Swap, VmLocalData};
+use filter::count::swap::CounterHost;
+use filter::directory::{Directory, Keys, News, Pace, Readiness, Storage};
 use filter::time::Timestamp;
 use libfuzzer_sys::fuzz_target;
 
@@ -17,33 +20,50 @@ static CONFIG: LazyLock<Config> = LazyLock::new(|| {
 
 const KNOWN: &str = r#"{"keys": [{"sha256": "0101010101010101010101010101010101010101010101010101010101010101", "subscriber": "s", "plan": "pro"}]}"#;
 
-fn answer(directory: &mut Directory, body: &[u8]) -> Option<Update> {
-    let head = Some((&b"200"[..], Some(&b"\"1\""[..])));
-    directory.answer(head, body, Timestamp::from_seconds(100)).ok()
+struct Host(VmLocalData);
+
+impl SharedData for Host {
+    type Value = Vec<u8>;
+    fn get(&mut self, name: &[u8]) -> Result<Option<(Vec<u8>, Cas)>, HostError> {
+        self.0.get(name)
+    }
+    fn set(&mut self, name: &[u8], value: &[u8], cas: Cas) -> Result<Swap, HostError> {
+        self.0.set(name, value, cas)
+    }
+}
+
+impl CounterHost for Host {
+    fn now(&mut self) -> Result<Timestamp, HostError> {
+        Ok(Timestamp::from_seconds(100))
+    }
+}
+
+/// Whether the page was taken.
+fn answer(directory: &mut Directory, host: &mut Host, seconds: u64, body: &[u8]) -> bool {
+    let now = Timestamp::from_seconds(seconds);
+    directory.tick(host, now).expect("a tick");
+    assert!(directory.poll(now).is_some());
+    let mut failure = directory.answer(host, Some((b"200", Some(b"\"1\""))), body.to_vec(), now);
+    while directory.has_work() {
+        let pace = Pace { slice: Duration::from_secs(1), most_units: 4096 };
+        failure = failure.or(directory.work(host, &CONFIG.catalog, pace));
+    }
+    !matches!(failure, Some(News::Failure(_)))
 }
 
 fuzz_target!(|body: &[u8]| {
     let settings = CONFIG.settings.directory.clone().expect("a directory");
-    let mut directory = Directory::new(settings, 0);
-    assert_eq!(answer(&mut directory, KNOWN.as_bytes()), Some(Update::Replaced { skipped: 0 }));
-    let taken = answer(&mut directory, body);
-    let roster = directory.roster().expect("a roster");
-    match taken {
-        None => assert!(roster.len() == 1 && roster.find(&[1; 32]).is_some()),
-        Some(_) => {
-            for (place, known) in roster.iter().enumerate() {
-                assert_eq!(roster.find(known.digest), Some(place));
-                assert!(!known.subscriber.is_empty() && known.terms < roster.terms().len());
-            }
-        }
+    let mut host = Host(VmLocalData::default());
+    let keys = Keys::new(&settings, "", Storage::default());
+    let mut directory = Directory::new(settings, "", 1, [1; 16], Storage::default());
+    assert!(answer(&mut directory, &mut host, 100, KNOWN.as_bytes()));
+    let is_taken = answer(&mut directory, &mut host, 200, body);
+    let view = keys.view(&mut host, Timestamp::from_seconds(200)).expect("a view");
+    assert_eq!(view.readiness, Readiness::Complete);
+    let rows = directory.status().expect("a leader").rows;
+    let is_known = keys.find(&mut host, &[1; 32]).expect("a host").is_some();
+    match is_taken {
+        false => assert!(rows == 1 && is_known),
+        true => assert!(usize::try_from(rows).is_ok_and(|rows| rows * 64 <= body.len())),
     }
-    let (mut subscribers, left_out) = entitled(Arc::clone(roster), &CONFIG);
-    let known =
-        |subscribers: &Subscribers| roster.iter().filter(|key| subscribers.get(key.digest).is_some()).count();
-    let entitled = known(&subscribers);
-    assert_eq!(entitled + left_out.without_agreement + left_out.over_capacity, roster.len());
-    assert!(subscribers.records(CountBy::Subscriber) <= subscribers.records(CountBy::Key));
-    let left_out = subscribers.limit(2, CountBy::Key);
-    assert_eq!(known(&subscribers) + left_out, entitled);
-    assert!(subscribers.records(CountBy::Key) <= 2);
 });

@@ -1,4 +1,4 @@
-//! What the fuzz targets share: a host in memory that answers what it is told to.
+//! What the fuzz targets share: a host in memory that gives prepared answers.
 
 use std::fmt;
 

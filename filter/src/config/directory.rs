@@ -18,7 +18,7 @@ const MAX_TIMEOUT: u32 = 5;
 pub struct DirectorySettings {
     /// The gateway's cluster of the directory.
     pub cluster: Text,
-    /// Path of the document.
+    /// Path of the list. A query is added to it for its other pages, and for changes.
     pub path: Path,
     /// Host that polls name as `:authority`, with or without a port. The default is the part of the cluster's name after its last vertical
     /// bar, as Istio's names have it, or the whole name if it has none. If that is not a host, the default is `weir.internal`.
@@ -42,6 +42,11 @@ pub struct DirectorySettings {
     #[serde(default = "default_max_stale")]
     #[cfg_attr(feature = "schema", schemars(extend("default" = "0s")))]
     pub max_stale: Span<0>,
+    /// Most rows that the list may have. Rows beyond it are refused and counted, and their keys are unknown. `counters.known` is apart from it: that
+    /// many callers may be active.
+    #[serde(default = "default_capacity")]
+    #[cfg_attr(feature = "schema", schemars(extend("default" = 1_048_576)))]
+    pub capacity: u32,
 }
 
 const fn default_interval() -> Span<1> {
@@ -50,6 +55,10 @@ const fn default_interval() -> Span<1> {
 
 const fn default_max_stale() -> Span<0> {
     Span(0)
+}
+
+const fn default_capacity() -> u32 {
+    1 << 20
 }
 
 /// Without the bearer token, and without the path, which may hold a token, too.

@@ -48,12 +48,10 @@ pub use self::plans::{Catalog, Class, Entitlement, Entitlements, NO_PLAN};
 pub use self::rate::Grants;
 pub use self::requests::Match;
 use self::requests::{check_path, key_sources};
-use self::roster::Known;
 pub use self::service::Secret;
 pub use self::settings::{LogFields, OnError, Settings};
 pub use self::strangers::{ADDRESS_CLASS, StrangerPolicy};
 pub use self::subscribers::{Agreement, CountBy, Subscribers};
-use crate::count::fingerprint::KeyDigest;
 use crate::count::holding::Terms;
 use crate::count::table::{Capacity, MAX_CAPACITY};
 use crate::quota::Mode;
@@ -222,31 +220,6 @@ impl Config {
             }
             Some(_) | None => Ok(rule(None)),
         }
-    }
-
-    /// A known key and its agreement: one of this configuration, or else of `directory`.
-    #[must_use]
-    pub fn known<'c>(
-        &'c self,
-        directory: Option<&'c Subscribers>,
-        key: &KeyDigest,
-    ) -> Option<(Known<'c>, &'c Agreement)> {
-        self.subscribers.get(key).or_else(|| directory?.get(key))
-    }
-
-    /// The known keys of a subscriber and their agreements: those of this configuration, then those of `directory`, in the order of each list.
-    #[must_use]
-    pub fn keys_of<'c>(
-        &'c self,
-        directory: Option<&'c Subscribers>,
-        subscriber: &str,
-    ) -> Vec<(Known<'c>, &'c Agreement)> {
-        let mut keys = self.subscribers.keys_of(subscriber);
-        let of_directory = directory.map(|directory| directory.keys_of(subscriber)).unwrap_or_default();
-        keys.extend(
-            of_directory.into_iter().filter(|(known, _)| self.subscribers.get(known.digest).is_none()),
-        );
-        keys
     }
 
     /// The name of a class.

@@ -137,6 +137,14 @@ impl Roster {
     }
 }
 
+impl<'r> Known<'r> {
+    /// A key of the directory, which is in no roster.
+    #[must_use]
+    pub const fn of_directory(digest: &'r KeyDigest, subscriber: &'r str) -> Self {
+        Self { digest, subscriber, terms: usize::MAX, position: Position { id_start: u32::MAX, nth: 0 } }
+    }
+}
+
 /// Why a key cannot be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RosterError {

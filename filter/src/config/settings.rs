@@ -94,7 +94,7 @@ pub struct Settings {
         "examples" = [{"metadata": ["filter_metadata", "envoy.filters.http.jwt_authn", "payload", "plan"]}],
     )))]
     pub plan_source: Option<PlanSource>,
-    /// A service that lists subscribers. Every worker polls it.
+    /// A service that lists subscribers. One worker polls it, and all share its list, which may be long: `subscribers` has at most 10,000 keys.
     #[cfg_attr(feature = "schema", schemars(extend("examples" = [{
         "cluster": "backend-internal",
         "path": "/internal/keys",

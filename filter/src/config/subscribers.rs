@@ -11,7 +11,7 @@ use super::error::{At as _, ConfigError};
 use super::error::{Instead, Quoted};
 use super::plans::{Catalog, Class, Entitlement, Entitlements, entitlements, for_each_class, quotas};
 use super::rate::{Grant, Grants};
-use super::roster::{Known, ParentTerms, Position, Roster, RosterBuilder, Terms};
+use super::roster::{Known, ParentTerms, Roster, RosterBuilder, Terms};
 use crate::count::entry::MAX_QUOTAS;
 use crate::count::fingerprint::{KeyDigest, Who};
 use crate::quota::{Quota, QuotaSet};
@@ -70,8 +70,6 @@ pub struct Subscribers {
     roster: Arc<Roster>,
     /// The agreement of each of the roster's terms; `None` for terms that this configuration has no plan or class for.
     agreements: Arc<[Option<Agreement>]>,
-    /// The first key beyond the capacity. It and all later keys of the list are unknown.
-    end: Option<Position>,
 }
 
 /// The plan and the entitlements that terms stand for in a configuration.
@@ -86,6 +84,14 @@ pub struct Agreement {
 }
 
 impl Catalog {
+    /// Whether the terms of a plan alone stand for an agreement, without making it.
+    #[must_use]
+    pub fn grants(&self, plan: &str) -> bool {
+        let granted = self.plans.iter().find(|(name, _)| *name == plan).map(|(_, granted)| granted);
+        let default = granted.and_then(|granted| granted.get(self.default_class));
+        default.is_some_and(|given| *given != Entitlement::NotInPlan)
+    }
+
     /// The agreement that `terms` stand for.
     ///
     /// # Errors
@@ -152,7 +158,7 @@ impl Subscribers {
     #[must_use]
     pub fn new(roster: Arc<Roster>, catalog: &Catalog) -> Self {
         let agreements = roster.terms().iter().map(|terms| catalog.agreement(terms).ok()).collect();
-        Self { roster, agreements, end: None }
+        Self { roster, agreements }
     }
 
     /// Checks the field `subscribers`.
@@ -220,15 +226,15 @@ impl Subscribers {
     }
 
     /// The known keys of a subscriber and their agreements, in the order of the list. Looks at all keys.
-    pub(super) fn keys_of(&self, subscriber: &str) -> Vec<(Known<'_>, &Agreement)> {
-        let keys = in_order(self.roster.iter().filter(|known| known.subscriber == subscriber).collect());
+    #[must_use]
+    pub fn keys_of(&self, subscriber: &str) -> Vec<(Known<'_>, &Agreement)> {
+        let of_subscriber = self.roster.iter().filter(|known| known.subscriber == subscriber);
+        let mut keys: Vec<_> = of_subscriber.collect();
+        keys.sort_unstable_by_key(|known| known.position);
         keys.into_iter().filter_map(|known| Some((known, self.agreement(known)?))).collect()
     }
 
     fn agreement(&self, known: Known<'_>) -> Option<&Agreement> {
-        if self.end.is_some_and(|end| known.position >= end) {
-            return None;
-        }
         self.agreements.get(known.terms)?.as_ref()
     }
 
@@ -238,60 +244,22 @@ impl Subscribers {
         self.agreements.iter().flatten().any(|agreement| agreement.organisation.is_some())
     }
 
-    /// Number of keys whose plan or classes this configuration does not have.
-    #[must_use]
-    pub fn without_agreement(&self) -> usize {
-        self.roster.iter().filter(|known| self.agreement(*known).is_none()).count()
-    }
-
     /// Upper bound of the counters' records that all keys need: one for each class with quotas, and one for each of an organisation.
     #[must_use]
     pub fn records(&self, count_by: CountBy) -> usize {
-        self.needs(self.roster.iter(), count_by).sum()
-    }
-
-    /// Keeps the keys, in the order of the list, up to the first one that needs more than `records` records with those before it.
-    /// Returns the number of keys that are left out.
-    pub fn limit(&mut self, records: usize, count_by: CountBy) -> usize {
-        if self.records(count_by) <= records {
-            return 0;
-        }
-        let keys = in_order(self.roster.iter().filter(|known| self.agreement(*known).is_some()).collect());
-        let mut needed = 0;
-        let kept = self.needs(keys.iter().copied(), count_by).take_while(|more| {
-            needed += more;
-            needed <= records
-        });
-        let kept = kept.count();
-        let (end, left_out) = (keys.get(kept).map(|known| known.position), keys.len() - kept);
-        self.end = end;
-        left_out
-    }
-
-    /// Number of records that each of `keys` may need beside the keys before it.
-    fn needs<'k>(
-        &'k self,
-        keys: impl Iterator<Item = Known<'k>>,
-        count_by: CountBy,
-    ) -> impl Iterator<Item = usize> {
         let mut seen = HashSet::new();
-        keys.map(move |known| {
+        let needed = self.roster.iter().map(|known| {
             let Some(agreement) = self.agreement(known) else { return 0 };
             let organisation = agreement.organisation.as_deref();
-            let of_class = |(class, given): (usize, &'k Entitlement)| {
+            let of_class = |(class, given): (usize, &Entitlement)| {
                 let Entitlement::Quotas(quotas) = given else { return 0 };
                 let own = !quotas.own().is_empty()
                     && (count_by == CountBy::Key || seen.insert((Some(known.subscriber), None, class)));
                 let shared = !quotas.shared().is_empty() && seen.insert((None, organisation, class));
                 usize::from(own) + usize::from(shared)
             };
-            agreement.entitlements.iter().enumerate().map(of_class).sum()
-        })
+            agreement.entitlements.iter().enumerate().map(of_class).sum::<usize>()
+        });
+        needed.sum()
     }
-}
-
-/// Keys in the order of the list that their roster was built from.
-fn in_order(mut keys: Vec<Known<'_>>) -> Vec<Known<'_>> {
-    keys.sort_unstable_by_key(|known| known.position);
-    keys
 }

@@ -4,7 +4,7 @@
 //! messages may therefore come in any order, be late, be lost, or come twice.
 //!
 //! What keeps the sum of all use within the limit is that the ledger never believes a gateway to hold less than it does: the record's share
-//! is at most the holder's. It rises only by an answer, and falls before the ledger is told. An answer that was given before is void
+//! is at most the holder's. It rises only by an answer, and falls before the statement to the ledger. An answer that was given before is void
 //! ([`Holding::void_below`]), and an answer is for the count that asked, which its generation tells.
 
 use ledger_wire::{Answer, Hex128, Says, Statement};
@@ -357,7 +357,7 @@ impl Holding {
     }
 
     fn give_back(&mut self, keep: u32, subject: &Subject, now: Timestamp) -> Stated {
-        // The share falls before the ledger is told, which may then give the rest to others at once.
+        // The share falls before the statement, after which the ledger may give the rest to others at once.
         self.share = self.share.min(self.used.saturating_add(keep));
         self.waiting = 0;
         let stated = self.state(Says::Return { keep }, subject, now);

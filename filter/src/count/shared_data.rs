@@ -105,6 +105,14 @@ pub fn compare_and_swap(
     }
 }
 
+/// Whether the host is the strict one of the table above, which is ngx_wasm_module. `name` is written, unless it is.
+///
+/// # Errors
+/// What the host answered, if it was no plain yes or no.
+pub fn is_strict(data: &mut impl SharedData, name: &[u8]) -> Result<bool, HostError> {
+    Ok(data.set(name, &[1], Cas::NEVER)? == Swap::Conflict && data.get(name)?.is_none())
+}
+
 /// Shared data of one VM alone, for hosts that have none: each VM then counts by itself.
 #[derive(Debug, Default)]
 pub struct VmLocalData {
@@ -181,6 +189,16 @@ mod tests {
             assert_eq!(compare_and_swap(&mut host, b"n", None, b"first"), Ok(Swap::Stored), "{name}");
             assert_eq!(compare_and_swap(&mut host, b"n", None, b"second"), Ok(Swap::Conflict), "{name}");
             assert_eq!(host.stored.unwrap().0, b"first", "{name}");
+        }
+    }
+
+    #[test]
+    fn the_strict_host_is_told_apart_however_often_it_is_asked() {
+        for (name, creates_with_cas, overwrites_with_zero) in HOSTS {
+            let mut host = Host { creates_with_cas, overwrites_with_zero, stored: None, rival: None };
+            for _ in 0..2 {
+                assert_eq!(is_strict(&mut host, b"n"), Ok(name == "ngx_wasm_module"), "{name}");
+            }
         }
     }
 

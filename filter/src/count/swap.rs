@@ -1,10 +1,10 @@
-//! The one compare-and-swap loop: read the entry, read the time, take a step on the counter's record, and store the result unless another
-//! worker has stored in between.
+//! The one compare-and-swap loop: read the value, take a step on it, and store the result unless another worker has stored in between. A
+//! counter's step is taken on its record, at the time that is read after the entry.
 
 use super::cas_predictor::{CasPredictor, MAX_AGE};
 use super::entry::{Counter, EntryError, Malformed, Record};
 use super::fingerprint::Fingerprint;
-use super::shared_data::{HostError, SharedData, Swap, compare_and_swap};
+use super::shared_data::{Cas, HostError, SharedData, Swap, compare_and_swap};
 use super::table::{EntryName, Table};
 use crate::quota::Quota;
 use crate::time::Timestamp;
@@ -60,7 +60,7 @@ pub enum CountError {
 
 /// The result of a step, and whether the record is to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step<T> {
+pub(crate) enum Step<T> {
     /// The record has not changed.
     Keep(T),
     /// The record is to be stored.
@@ -117,42 +117,72 @@ impl SwapLoop {
                 }
             }
         }
-        for _ in 0..MAX_ATTEMPTS {
-            let stored = host.get(name)?;
-            let (entry, cas) =
-                stored.as_ref().map_or((&[][..], None), |(entry, cas)| (entry.as_ref(), Some(*cas)));
+        let (mut read, mut repaired) = (None, 0);
+        let (taken, is_stored) = swap(host, name, next, |host, stored, next| {
+            let (entry, cas) = stored.map_or((&[][..], None), |(entry, cas)| (entry, Some(cas)));
             if remembers && let Some(cas) = cas {
                 predictor.read(place.name, entry, cas);
             }
+            read = cas;
             // The time after the record: a record that another worker has just written is then never from the future.
             let at = host.now()?;
-            let (opened, repaired) = match open(record, entry, place, quotas, at) {
-                Ok(opened) => (opened, 0),
-                Err(Malformed) => (open(record, &[], place, quotas, at).unwrap_or(Ok(false)), 1),
+            let opened = match open(record, entry, place, quotas, at) {
+                Ok(opened) => {
+                    repaired = 0;
+                    opened
+                }
+                Err(Malformed) => {
+                    repaired = 1;
+                    open(record, &[], place, quotas, at).unwrap_or(Ok(false))
+                }
             };
             let overflowed = opened?;
-            let result = match step(record) {
-                Step::Keep(result) => {
-                    predictor.forget(place.name);
-                    result
-                }
+            Ok::<_, CountError>(match step(record) {
+                Step::Keep(result) => Step::Keep((Taken { result, at, overflowed }, false)),
                 Step::Store(result) => {
                     record.encode(next);
-                    if compare_and_swap(host, name, cas, next)? == Swap::Conflict {
-                        continue;
-                    }
-                    match remembers {
-                        true => predictor.wrote(place.name, next, cas, at),
-                        false => predictor.wrote_unremembered(),
-                    }
-                    *repairs = repairs.saturating_add(repaired);
-                    result
+                    Step::Store((Taken { result, at, overflowed }, true))
                 }
-            };
-            return Ok(Taken { result, at, overflowed });
+            })
+        })?;
+        match (is_stored, remembers) {
+            (false, _) => predictor.forget(place.name),
+            (true, true) => predictor.wrote(place.name, next, read, taken.at),
+            (true, false) => predictor.wrote_unremembered(),
         }
-        Err(CountError::Contended)
+        if is_stored {
+            *repairs = repairs.saturating_add(repaired);
+        }
+        Ok(taken)
     }
+}
+
+/// Reads the value under `name` and takes `step` on it, which writes what is to be stored into `next`. If another worker has stored in
+/// between, all of it is done again.
+///
+/// # Errors
+/// If a host call or the step fails, or other workers stored first, [`MAX_ATTEMPTS`] times.
+#[inline]
+pub(crate) fn swap<D: SharedData, T, E: From<CountError>>(
+    data: &mut D,
+    name: &[u8],
+    next: &mut Vec<u8>,
+    mut step: impl FnMut(&mut D, Option<(&[u8], Cas)>, &mut Vec<u8>) -> Result<Step<T>, E>,
+) -> Result<T, E> {
+    for _ in 0..MAX_ATTEMPTS {
+        let stored = data.get(name).map_err(CountError::from)?;
+        let read = stored.as_ref().map(|(value, cas)| (value.as_ref(), *cas));
+        let cas = read.map(|(_, cas)| cas);
+        match step(data, read, next)? {
+            Step::Keep(result) => return Ok(result),
+            Step::Store(result) => {
+                if compare_and_swap(data, name, cas, next).map_err(CountError::from)? == Swap::Stored {
+                    return Ok(result);
+                }
+            }
+        }
+    }
+    Err(E::from(CountError::Contended))
 }
 
 /// Opens the record at `place`, or the overflow record of a full strangers' entry. Returns which.

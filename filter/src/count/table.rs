@@ -1,4 +1,5 @@
-//! Where in shared data a counter's entry is: two tables of a fixed number of entries, one for known keys and one for strangers.
+//! The names of all that the filter keeps in shared data: the entries of counters, in two tables of a fixed number of entries, one for known
+//! keys and one for strangers, and the entries of the directory's list.
 //!
 //! Hosts cannot delete from shared data, so the set of names is fixed by the capacity and never grows with the clients.
 //! The first VM of a `vm_id` writes the salt and the tables' sizes; every other VM follows it.
@@ -31,8 +32,14 @@ impl Default for Capacity {
 /// Records for which a table has one entry.
 pub const RECORDS_PER_ENTRY: u32 = 4;
 
-/// The largest sum of both capacities: names have 24 bits for the entry's number.
-pub const MAX_CAPACITY: u32 = RECORDS_PER_ENTRY * ((1 << 24) - 3);
+/// The largest sum of both capacities: names have 24 bits for the entry's number, and the last numbers are the directory's.
+pub const MAX_CAPACITY: u32 = RECORDS_PER_ENTRY * (FIRST_OF_DIRECTORY - 3);
+
+/// Entries that hold the rows of the directory's list, whatever its length: 18 rows in each of a list of 300,000.
+pub const LIST_ENTRIES: u16 = 1 << 14;
+
+/// The number of the first entry of the directory.
+const FIRST_OF_DIRECTORY: u32 = (1 << 24) - 2 * LIST_ENTRIES as u32;
 
 /// The version of the form of all that the filter keeps in shared data. Every name contains it, so two versions of the module under one
 /// `vm_id`, in an update, a roll-back or a drain, never read each other's bytes. A process never reads what another process wrote.
@@ -68,6 +75,42 @@ impl EntryName {
 impl fmt::Debug for EntryName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0.escape_ascii(), f)
+    }
+}
+
+/// The entries of a namespace's directory. They differ from those of counters by the number alone, like these among each other.
+#[derive(Clone, Copy, Debug)]
+pub struct DirectoryNames(Namespace);
+
+impl DirectoryNames {
+    /// Those of `namespace`.
+    #[must_use]
+    pub fn new(namespace: &str) -> Self {
+        Self(Namespace::new(namespace))
+    }
+
+    /// The entry of rows with this number, below [`LIST_ENTRIES`].
+    #[must_use]
+    pub fn rows(&self, number: u16) -> EntryName {
+        self.0.entry(FIRST_OF_DIRECTORY + u32::from(number))
+    }
+
+    /// What the list is as a whole.
+    #[must_use]
+    pub fn head(&self) -> EntryName {
+        self.rows(LIST_ENTRIES)
+    }
+
+    /// Written to find out what kind of host this is.
+    #[must_use]
+    pub fn probe(&self) -> EntryName {
+        self.rows(LIST_ENTRIES + 2)
+    }
+
+    /// Who may write the list.
+    #[must_use]
+    pub fn lease(&self) -> EntryName {
+        self.rows(LIST_ENTRIES + 1)
     }
 }
 
@@ -275,6 +318,20 @@ mod tests {
         assert!(known.is_disjoint(&strangers));
         let header = Namespace::new("").entry(0);
         assert!(!known.contains(&header) && !strangers.contains(&header));
+    }
+
+    #[test]
+    fn the_directory_has_entries_of_its_own_beside_the_largest_tables() {
+        let largest = Capacity { known: MAX_CAPACITY - 8, strangers: 8 };
+        let tables = open(&mut VmLocalData::default(), 1, "", largest);
+        let last = tables.entry(Table::Strangers, Fingerprint::from_number(1));
+        let names = DirectoryNames::new("");
+        let directory: HashSet<_> =
+            (0..LIST_ENTRIES).map(|number| names.rows(number)).chain([names.head(), names.lease()]).collect();
+        assert_eq!(directory.len(), usize::from(LIST_ENTRIES) + 2);
+        let lasts =
+            (entries_for(largest.known) - 2..).map_while(|number| tables.known_entry(number)).chain([last]);
+        assert!(lasts.inspect(|name| assert!(!directory.contains(name), "{name:?}")).count() > 2);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 
 use super::counting::Places;
+use super::known::OfRow;
 use crate::config::Entitlement;
 use crate::count::fingerprint::CallerHash;
 
@@ -20,6 +21,10 @@ pub(super) struct Account {
     pub(super) subscriber: Option<Arc<str>>,
     pub(super) entitlement: Entitlement,
     pub(super) places: Places,
+    /// The row of the directory that it is from; `None` if it does not depend on the directory.
+    pub(super) of_row: Option<Arc<OfRow>>,
+    /// The number of the view of the directory that it was found under. Under another, the row is read again.
+    pub(super) under: u32,
 }
 
 /// Accounts that were used lately, so that their requests need neither SHA-256 nor the way to their plan and counter.
@@ -37,7 +42,7 @@ pub(super) struct Accounts {
 pub const MAX_BYTES: usize = 2 * 65_536 * (size_of::<(CallerHash, Account)>() + 1);
 
 impl Accounts {
-    pub(super) fn get(&mut self, caller: CallerHash) -> Option<&Account> {
+    pub(super) fn get(&mut self, caller: CallerHash) -> Option<&mut Account> {
         let is_caller = |(found, _): &(CallerHash, Account)| *found == caller;
         let place = match self.young.find_bucket_index(caller.spread(), is_caller) {
             Some(place) => place,
@@ -46,7 +51,14 @@ impl Accounts {
                 self.insert(caller, account)
             }
         };
-        self.young.get_bucket(place).map(|(_, account)| account)
+        self.young.get_bucket_mut(place).map(|(_, account)| account)
+    }
+
+    /// Forgets a caller that [`Accounts::get`] has just found.
+    pub(super) fn remove(&mut self, caller: CallerHash) {
+        if let Ok(found) = self.young.find_entry(caller.spread(), |(found, _)| *found == caller) {
+            found.remove();
+        }
     }
 
     /// Remembers an account. Returns its place.

@@ -8,10 +8,12 @@ use super::counting::Charged;
 use super::decision::Decided;
 use super::host::{Host, LogLevel};
 use super::json;
+use super::known::Customer;
 use super::limiter::Limiter;
 use super::outcome::{Outcome, Outcomes};
 use super::usage::QuotaUsage;
 use crate::config::digest;
+use crate::count::fingerprint::KeyDigest;
 use crate::quota::Mode;
 use crate::request::header_pairs::HeaderPairs;
 use crate::request::identity::{Credential, KeySource, credential};
@@ -95,11 +97,20 @@ impl Limiter {
             |source: &&KeySource| !matches!(read(slice::from_ref(*source)), Ok(Credential::Missing));
         let names: Vec<String> = sources.iter().filter(carries).map(named).collect();
         let subscriber = match read(sources) {
-            Ok(Credential::Key(key)) => self.config.known(self.directory.as_deref(), &digest(&key)),
+            Ok(Credential::Key(key)) => self.subscriber(host, &digest(&key)),
             _ => None,
         };
         let key = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-        (key, subscriber.map(|(known, _)| known.subscriber.to_owned()))
+        (key, subscriber)
+    }
+
+    /// The subscriber of a key, if it is listed.
+    fn subscriber(&self, host: &mut impl Host, key: &KeyDigest) -> Option<String> {
+        if let Some((known, _)) = self.config.subscribers.get(key) {
+            return Some(known.subscriber.to_owned());
+        }
+        let row = self.directory.as_ref()?.find(host, key).ok()??;
+        Customer::of(row, &self.config).map(|customer| customer.known().0.subscriber.to_owned())
     }
 }
 

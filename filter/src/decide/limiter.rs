@@ -7,15 +7,17 @@ use super::charging::{charge, charge_account};
 use super::counting::{Counting, DecideError, Others, Places};
 use super::decision::{Answer, Decided, Scope};
 use super::host::Host;
+use super::known::{Customer, DirectoryKeys, Listed};
 use super::metric::Event;
 use super::outcome::Outcome;
 use super::refusal::Refusal;
 use super::usage::{Subscriber, usage};
 use super::view::Looked;
-use crate::config::{ADDRESS_CLASS, Config, Entitlement, Rule, StrangerPolicy, Subscribers, digest};
+use crate::config::{ADDRESS_CLASS, Config, Entitlement, Rule, StrangerPolicy, digest};
 use crate::count::fingerprint::{CallerHash, ClientAddress, Who};
 use crate::count::shared_data::HostError;
 use crate::count::sharing::SharedName;
+use crate::directory::{Readiness, Storage};
 use crate::quota::QuotaSet;
 use crate::request::identity::{Credential, credential};
 use crate::request::line::{KeyLine, LineReader, RequestLine};
@@ -33,8 +35,10 @@ const SENT_PATH: &[u8] = b"ngx\0request_uri";
 pub struct Limiter {
     pub(super) config: Arc<Config>,
     reader: LineReader,
-    /// What the directory answered last; `None` if there is no directory, or no answer yet.
-    pub(super) directory: Option<Arc<Subscribers>>,
+    /// The keys of the directory, if there is one.
+    pub(super) directory: Option<DirectoryKeys>,
+    /// The number of the view of the directory in force.
+    under: u32,
     accounts: Accounts,
     pub(super) counting: Counting,
     /// Whether the host has [`SENT_PATH`]; `None` until a request has asked.
@@ -70,10 +74,17 @@ impl Limiter {
     /// A limiter that has not touched the host yet.
     #[must_use]
     pub fn new(config: Arc<Config>) -> Self {
+        Self::with_storage(config, Storage::default())
+    }
+
+    /// The same, where `storage` has the directory's list if the host has no shared data.
+    #[must_use]
+    pub fn with_storage(config: Arc<Config>, storage: Storage) -> Self {
         Self {
             reader: LineReader::new(&config.key_sources),
+            directory: DirectoryKeys::of(&config, storage),
             config,
-            directory: None,
+            under: 0,
             accounts: Accounts::default(),
             counting: Counting::default(),
             has_sent_path: None,
@@ -86,10 +97,27 @@ impl Limiter {
         &self.config
     }
 
-    /// Puts the directory's subscribers in the place of those before; `None` if they are not known.
-    pub fn set_directory(&mut self, directory: Option<Arc<Subscribers>>) {
-        self.directory = directory;
-        self.accounts.clear();
+    /// Looks whether the directory's list has changed since the last time. What is remembered of callers is then read again, when they call.
+    /// Returns how far the list can be relied on, if that is news.
+    ///
+    /// # Errors
+    /// If a host call fails. What was known stays known.
+    pub fn look_at_directory(&mut self, host: &mut impl Host) -> Result<Option<Readiness>, HostError> {
+        let Some(directory) = &mut self.directory else { return Ok(None) };
+        let before = directory.readiness();
+        if directory.look(host)? {
+            self.under = self.under.wrapping_add(1);
+        }
+        let readiness = directory.readiness();
+        Ok(Some(readiness).filter(|readiness| *readiness != before))
+    }
+
+    /// The same at the first request of a VM that has not ticked yet.
+    pub(super) fn look_for_the_first_time(&mut self, host: &mut impl Host) -> Result<(), HostError> {
+        if self.directory.as_ref().is_some_and(|directory| !directory.has_looked()) {
+            self.look_at_directory(host)?;
+        }
+        Ok(())
     }
 
     /// Gives back the memory of what only makes requests cheaper: callers, and what was written to shared data last. A request finds it out
@@ -186,6 +214,7 @@ impl Limiter {
             let caller = counters.salt().caller_hash(source, value, keyed.class);
             if !keyed.asks_usage
                 && let Some(account) = self.accounts.get(caller)
+                && account.under == self.under
             {
                 return charge_account(&mut self.counting, host, config, decided, account);
             }
@@ -209,8 +238,9 @@ impl Limiter {
                 credential(&config.key_sources, keyed.line.headers, |path| host.property(path))?
             }
         };
-        let directory = self.directory.clone();
+        self.look_for_the_first_time(host)?;
         let (key_digest, mut plan_name);
+        let mut listed = None;
         let caller = match credential {
             Credential::Missing => Caller::Keyless,
             Credential::Ambiguous => Caller::Ambiguous,
@@ -220,7 +250,7 @@ impl Limiter {
                     KeyLine::One { source, value } => salt.caller_hash(source, value, keyed.class),
                     _ => salt.caller_hash(config.key_sources.len(), &key, keyed.class),
                 };
-                if self.charge_remembered(host, config, decided, keyed, remembered_by)? {
+                if self.charge_remembered(host, config, decided, keyed, remembered_by, &mut listed)? {
                     return Ok(());
                 }
                 plan_name = None;
@@ -229,13 +259,18 @@ impl Limiter {
                     // Another place than any key's.
                     let with_plan = salt.caller_hash(config.key_sources.len() + 1, &name, keyed.class);
                     let with_plan = remembered_by.with(with_plan);
-                    if self.charge_remembered(host, config, decided, keyed, with_plan)? {
+                    if self.charge_remembered(host, config, decided, keyed, with_plan, &mut listed)? {
                         return Ok(());
                     }
                     plan_name = Some((name, with_plan));
                 }
                 key_digest = digest(&key);
-                let known = config.known(directory.as_deref(), &key_digest);
+                let own = config.subscribers.get(&key_digest);
+                if let (None, None, Some(directory)) = (own, &listed, &self.directory) {
+                    listed = Some(directory.listed(host, config, &key_digest)?);
+                }
+                let customer = listed.as_ref().and_then(|listed| listed.customer.as_ref());
+                let known = own.or_else(|| customer.map(Customer::known));
                 let subscriber = match (known, plan_name.as_ref()) {
                     (Some((known, agreement)), _) => Some(Subscriber::of_agreement(config, known, agreement)),
                     (None, Some((name, with_plan))) => {
@@ -246,7 +281,9 @@ impl Limiter {
                 };
                 match subscriber {
                     Some(subscriber) => Caller::Known(subscriber, remembered_by),
-                    None if config.settings.directory.is_some() && directory.is_none() => Caller::NotYetKnown,
+                    None if self.directory.as_ref().is_some_and(|directory| !directory.is_complete()) => {
+                        Caller::NotYetKnown
+                    }
                     None => Caller::Unknown,
                 }
             }
@@ -261,7 +298,8 @@ impl Limiter {
                 return Ok(());
             }
             Caller::Known(subscriber, remembered_by) => {
-                let account = self.account(host, config, &subscriber, keyed.class)?;
+                let mut account = self.account(host, config, &subscriber, keyed.class)?;
+                account.of_row = listed.map(|listed| listed.row);
                 self.accounts.insert(remembered_by, account.clone());
                 return charge_account(&mut self.counting, host, config, decided, &account);
             }
@@ -286,7 +324,7 @@ impl Limiter {
         Ok(())
     }
 
-    /// Where a caller stands. In a fleet the ledger is asked first, and `scope` tells then what came of it.
+    /// Where a caller stands. In a fleet the ledger is asked first, and `scope` then says what came of it.
     fn answer_usage(
         &mut self,
         host: &mut impl Host,
@@ -320,7 +358,8 @@ impl Limiter {
         self.decide_for_caller(host, config, decided, &keyed)
     }
 
-    /// Charges the request if its caller is remembered.
+    /// Charges the request if its caller is remembered. If the directory's list has changed since, the caller's row is read
+    /// again; `listed` takes one that says something else.
     fn charge_remembered(
         &mut self,
         host: &mut impl Host,
@@ -328,13 +367,21 @@ impl Limiter {
         decided: &mut Decided,
         keyed: &Keyed<'_>,
         caller: CallerHash,
+        listed: &mut Option<Box<Listed>>,
     ) -> Result<bool, DecideError> {
-        match self.accounts.get(caller).filter(|_| !keyed.asks_usage) {
-            Some(account) => {
-                charge_account(&mut self.counting, host, config, decided, account).map(|()| true)
-            }
-            None => Ok(false),
+        let Some(account) = self.accounts.get(caller).filter(|_| !keyed.asks_usage) else {
+            return Ok(false);
+        };
+        if account.under != self.under
+            && let (Some(row), Some(directory)) = (&account.of_row, &self.directory)
+            && let Some(now) = directory.listed_again(host, config, row)?
+        {
+            *listed = Some(now);
+            self.accounts.remove(caller);
+            return Ok(false);
         }
+        account.under = self.under;
+        charge_account(&mut self.counting, host, config, decided, account).map(|()| true)
     }
 
     fn account(
@@ -360,6 +407,8 @@ impl Limiter {
                 own: counters.place(subscriber.who, name),
                 others: (organisation.is_some() || names.is_some()).then(|| Arc::new(others)),
             },
+            of_row: None,
+            under: self.under,
         })
     }
 

@@ -11,16 +11,22 @@ use super::outcome::{Outcome, Outcomes};
 /// Something that happens and is counted, apart from requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A poll of the directory brought a new document.
-    DirectoryUpdated,
+    /// A poll of the directory changed the list.
+    DirectoryChanged,
     /// A poll of the directory brought no change.
     DirectoryUnchanged,
-    /// A poll of the directory had no good answer.
+    /// A poll of the directory was not sent, or its answer has another status than it should.
     DirectoryFailed,
-    /// A row of the directory is malformed, repeats a key, or names a plan or class that is not configured.
+    /// A poll of the directory had an answer that is not a page.
+    DirectoryMalformed,
+    /// A poll of the directory had no answer, or one that the host has broken off.
+    DirectoryBrokenOff,
+    /// A byte of an answer of the directory.
+    DirectoryBytes,
+    /// A row of the directory is malformed, or names a plan or class that is not configured.
     DirectorySkipped,
-    /// `counters.known` has no records for a row of the directory.
-    DirectoryOverCapacity,
+    /// A VM began to poll the directory.
+    DirectoryLed,
     /// The response's status gave back what the request was charged.
     CostRefunded,
     /// The actual cost of a request did not become known, so that its reserve stands.
@@ -59,12 +65,15 @@ pub enum Event {
 
 impl Event {
     /// All events, and the names of their counters.
-    pub const ALL: [(Self, &'static str); 22] = [
-        (Self::DirectoryUpdated, "weir.directory.updated_total"),
-        (Self::DirectoryUnchanged, "weir.directory.unchanged_total"),
-        (Self::DirectoryFailed, "weir.directory.failed_total"),
+    pub const ALL: [(Self, &'static str); 25] = [
+        (Self::DirectoryChanged, "weir.result=.=changed;.;directory_polls_total"),
+        (Self::DirectoryUnchanged, "weir.result=.=unchanged;.;directory_polls_total"),
+        (Self::DirectoryFailed, "weir.result=.=failed;.;directory_polls_total"),
+        (Self::DirectoryMalformed, "weir.result=.=malformed;.;directory_polls_total"),
+        (Self::DirectoryBrokenOff, "weir.result=.=broken_off;.;directory_polls_total"),
+        (Self::DirectoryBytes, "weir.directory.bytes_total"),
         (Self::DirectorySkipped, "weir.directory.skipped_total"),
-        (Self::DirectoryOverCapacity, "weir.directory.over_capacity_total"),
+        (Self::DirectoryLed, "weir.directory.leaders_total"),
         (Self::CostRefunded, "weir.cost.refunded_total"),
         (Self::CostUnknown, "weir.cost.unknown_total"),
         (Self::CostUnsettled, "weir.cost.unsettled_total"),
@@ -90,6 +99,16 @@ impl Event {
         Self::ALL.get(self as usize).map_or("", |(_, name)| name)
     }
 }
+
+/// The names of the gauges of the directory's list: its rows, those that it has no place for, a number that goes up whenever rows have changed,
+/// and the seconds since the epoch of the last good answer and of the lead's last change.
+pub const LIST: [&str; 5] = [
+    "weir.directory.rows",
+    "weir.directory.refused_rows",
+    "weir.directory.version",
+    "weir.directory.answered_timestamp_seconds",
+    "weir.directory.leader_since_timestamp_seconds",
+];
 
 /// Sums of events.
 #[derive(Debug, Default)]

@@ -10,6 +10,7 @@ pub mod decision;
 mod explanation;
 pub mod headers;
 pub mod host;
+mod known;
 pub mod limiter;
 pub mod log_fields;
 pub mod log_limiter;

@@ -8,12 +8,13 @@ use super::counting::{Asked, DecideError};
 use super::decision::{Answer, Awaited, Scope, Wait};
 use super::host::{Host, LogLevel};
 use super::json;
+use super::known::Customer;
 use super::limiter::Limiter;
 use super::operators::Call;
 use super::refusal::Refusal;
 use super::usage::{Subscriber, Usage, usage};
 use super::view::{Heard, Looked};
-use crate::config::{Config, CountBy, Entitlement, OperatorSettings, Subscribers, hex};
+use crate::config::{Config, CountBy, Entitlement, OperatorSettings, hex};
 use crate::count::fingerprint::Who;
 use crate::count::sharing::SharedName;
 use crate::fleet::messages::MOST_STATEMENTS;
@@ -86,9 +87,13 @@ impl Limiter {
         heard: Option<Heard>,
     ) -> Result<Answer, DecideError> {
         let headers = headers.ok_or(DecideError::NoHeaders)?;
-        let directory = self.directory.clone();
-        let asked = Call::read(operators, headers).and_then(|call| {
-            let owners = owners(config, directory.as_deref(), &call)?;
+        let call = Call::read(operators, headers);
+        let customers = match &call {
+            Ok(call) => self.customers(host, config, &call.subscriber)?,
+            Err(_) => Vec::new(),
+        };
+        let asked = call.and_then(|call| {
+            let owners = self.owners(config, &customers, &call)?;
             let reset = call.reset.as_ref().map(|(class, quota)| quota_named(config, &owners, class, quota));
             Ok((reset.transpose()?, owners, call))
         });
@@ -192,27 +197,45 @@ impl<'a> Audit<'a> {
     }
 }
 
-/// The owners of counters that a call is about; at least one.
-fn owners<'c>(
-    config: &'c Config,
-    directory: Option<&'c Subscribers>,
-    call: &Call<'_>,
-) -> Result<Vec<Subscriber<'c>>, Refusal> {
-    let keys = config.keys_of(directory, &call.subscriber);
-    if keys.is_empty() {
-        let awaited = config.settings.directory.is_some() && directory.is_none();
-        return Err(if awaited { Refusal::NoDirectoryYet } else { Refusal::NoSubscriber });
+impl Limiter {
+    /// The keys that a subscriber has in the directory, without those that the configuration has itself.
+    fn customers(
+        &mut self,
+        host: &mut impl Host,
+        config: &Config,
+        subscriber: &str,
+    ) -> Result<Vec<Customer>, DecideError> {
+        self.look_for_the_first_time(host)?;
+        let Some(directory) = &self.directory else { return Ok(Vec::new()) };
+        let rows = directory.of_subscriber(host, subscriber)?.into_iter();
+        let rows = rows.filter(|row| config.subscribers.get(&row.digest).is_none());
+        Ok(rows.filter_map(|row| Customer::of(row, config)).collect())
     }
-    let mut owners = Vec::new();
-    for (known, agreement) in keys {
-        let owner = Subscriber::of_agreement(config, known, agreement);
-        // Keys that share their quotas differ only by their agreement.
-        let is_new = config.settings.count_by == CountBy::Key || !owners.contains(&owner);
-        if is_new && call.key.is_none_or(|key| key == *known.digest) {
-            owners.push(owner);
+
+    /// The owners of counters that a call is about; at least one.
+    fn owners<'c>(
+        &self,
+        config: &'c Config,
+        customers: &'c [Customer],
+        call: &Call<'_>,
+    ) -> Result<Vec<Subscriber<'c>>, Refusal> {
+        let mut keys = config.subscribers.keys_of(&call.subscriber);
+        keys.extend(customers.iter().map(Customer::known));
+        if keys.is_empty() {
+            let awaited = self.directory.as_ref().is_some_and(|directory| !directory.is_complete());
+            return Err(if awaited { Refusal::NoDirectoryYet } else { Refusal::NoSubscriber });
         }
+        let mut owners = Vec::new();
+        for (known, agreement) in keys {
+            let owner = Subscriber::of_agreement(config, known, agreement);
+            // Keys that share their quotas differ only by their agreement.
+            let is_new = config.settings.count_by == CountBy::Key || !owners.contains(&owner);
+            if is_new && call.key.is_none_or(|key| key == *known.digest) {
+                owners.push(owner);
+            }
+        }
+        if owners.is_empty() { Err(Refusal::NoSuchKey) } else { Ok(owners) }
     }
-    if owners.is_empty() { Err(Refusal::NoSuchKey) } else { Ok(owners) }
 }
 
 /// A quota to reset.

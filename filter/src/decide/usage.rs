@@ -20,11 +20,11 @@ use crate::quota::{Mode, Quota, QuotaSet};
 /// ```
 #[derive(Debug, Serialize)]
 pub struct Usage<'a> {
-    /// The key's hash, which only operators are told.
+    /// The key's hash, which only operators see.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) key: Option<String>,
     plan: &'a str,
-    /// In a fleet, whose use is counted. Operators are told it beside the counters.
+    /// In a fleet, whose use is counted. Operators see it beside the counters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) scope: Option<Scope>,
     classes: Vec<ClassUsage<'a>>,

@@ -17,26 +17,16 @@ pub(super) struct Schedule {
     jitter: u8,
     /// Pause after the next failure; `None` once there has been a good answer.
     backoff: Option<Duration>,
-    /// Start and length of the current pause; `None` before the first poll.
+    /// Start and length of the current pause; `None` if a poll is due at once.
     pause: Option<(Timestamp, Duration)>,
 }
 
 impl Schedule {
-    /// A schedule whose first poll is due at once. `jitter`, a random number, sets this VM's part of a later retry's pause, so that
-    /// the workers of a gateway do not all retry at the same instant.
+    /// A schedule whose first poll is due at once. `jitter`, a random number, sets this gateway's part of a later retry's pause, so
+    /// that gateways do not all retry at the same instant.
     #[must_use]
     pub(super) const fn new(interval: Duration, jitter: u8) -> Self {
         Self { interval, jitter, backoff: Some(FIRST_BACKOFF), pause: None }
-    }
-
-    /// The schedule of a new configuration: due at once, with this VM's jitter. `answered`: there has been a good answer.
-    #[must_use]
-    pub(super) fn renewed(&self, interval: Duration, answered: bool) -> Self {
-        let mut renewed = Self::new(interval, self.jitter);
-        if answered {
-            renewed.succeeded();
-        }
-        renewed
     }
 
     /// Whether a poll is due at `now`. A clock that has stepped back makes it due at once.
@@ -53,6 +43,11 @@ impl Schedule {
     /// Records a good answer.
     pub(super) fn succeeded(&mut self) {
         self.backoff = None;
+    }
+
+    /// Makes the next poll due at once.
+    pub(super) fn hasten(&mut self) {
+        self.pause = None;
     }
 
     /// Records a failed poll. Until the first good answer, the pause doubles from [`FIRST_BACKOFF`] up to the interval. Later, the
@@ -166,13 +161,17 @@ mod tests {
     }
 
     #[test]
-    fn a_new_configuration_polls_at_once_and_retries_as_after_a_good_answer_if_there_was_one() {
-        let schedule = Schedule::new(Duration::from_secs(10), 255);
+    fn a_leader_polls_at_once_and_retries_as_after_a_good_answer_if_there_was_one() {
         for (answered, retry) in [(true, 5000), (false, 500)] {
-            let mut renewed = schedule.renewed(Duration::from_secs(20), answered);
-            assert!(renewed.is_due(at(0)));
-            renewed.failed(at(0));
-            assert!(!renewed.is_due(at(retry - 1)) && renewed.is_due(at(retry)), "answered: {answered}");
+            let mut schedule = Schedule::new(Duration::from_secs(20), 255);
+            if answered {
+                schedule.succeeded();
+            }
+            assert!(schedule.is_due(at(0)));
+            schedule.failed(at(0));
+            assert!(!schedule.is_due(at(retry - 1)) && schedule.is_due(at(retry)), "answered: {answered}");
+            schedule.hasten();
+            assert!(schedule.is_due(at(1)));
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::config::{Config, NO_PLAN};
 use crate::decide::decision::Decided;
 use crate::decide::limiter::Limiter;
 use crate::decide::metric::{self, Event, RequestSums};
+use crate::directory::Status;
 use crate::host::{Gateway, Metric};
 
 /// The counters, and the sums of requests that were not handed to the host yet.
@@ -13,6 +14,10 @@ pub(super) struct Metrics {
     requests: RequestSums<Option<Metric>>,
     /// In the order of [`Event::ALL`]; `None` for events that cannot occur.
     events: [Option<Metric>; Event::ALL.len()],
+    /// In the order of [`metric::LIST`]; `None` without a directory.
+    list: [Option<Metric>; metric::LIST.len()],
+    /// What `list` shows.
+    shown: Option<Status>,
 }
 
 impl Metrics {
@@ -24,7 +29,21 @@ impl Metrics {
             counter(&name, outcome.is_of(plan.is_some()))
         });
         let events = Event::ALL.map(|(event, name)| counter(name, is_possible(config, event)));
-        Self { requests, events }
+        let has_directory = config.settings.directory.is_some();
+        let list = metric::LIST.map(|name| logged(has_directory.then(|| Metric::gauge(name)).transpose()));
+        Self { requests, events, list, shown: None }
+    }
+
+    /// Shows the state of the directory's list.
+    pub(super) fn show(&mut self, status: Status) {
+        if self.shown.replace(status) == Some(status) {
+            return;
+        }
+        let Status { rows, refused, version, answered, led_since } = status;
+        let values = [rows.into(), refused.into(), version.into(), answered, led_since];
+        for (metric, value) in self.list.iter().zip(values) {
+            logged(metric.map_or(Ok(()), |metric| metric.set(value)));
+        }
     }
 
     pub(super) fn count(&mut self, decided: &Decided) {
@@ -50,11 +69,14 @@ fn counter(name: &str, is_possible: bool) -> Option<Metric> {
 fn is_possible(config: &Config, event: Event) -> bool {
     let has_organisations = config.settings.directory.is_some() || config.subscribers.has_organisations();
     match event {
-        Event::DirectoryUpdated
+        Event::DirectoryChanged
         | Event::DirectoryUnchanged
         | Event::DirectoryFailed
-        | Event::DirectorySkipped
-        | Event::DirectoryOverCapacity => config.settings.directory.is_some(),
+        | Event::DirectoryMalformed
+        | Event::DirectoryBrokenOff
+        | Event::DirectoryBytes
+        | Event::DirectoryLed
+        | Event::DirectorySkipped => config.settings.directory.is_some(),
         Event::CostRefunded | Event::CostUnknown => config.settles(),
         Event::CostUnsettled => config.settles() || has_organisations,
         Event::OrganisationGivenBack => has_organisations,

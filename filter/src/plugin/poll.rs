@@ -1,60 +1,57 @@
-//! Polls the directory for one configuration.
+//! Keeps the directory's list current for one configuration, and shows its requests what has changed.
 
-use std::sync::Arc;
+use core::time::Duration;
 
 use super::log::logged;
-use crate::config::DirectorySettings;
+use super::metrics::Metrics;
 use crate::count::shared_data::HostError;
 use crate::count::swap::CounterHost as _;
 use crate::decide::host::{Host as _, LogLevel};
 use crate::decide::limiter::Limiter;
 use crate::decide::metric::Event;
-use crate::directory::{Directory, DirectoryError, LeftOut, Poll, Update, entitled};
+use crate::directory::{Directory, News, Pace, Poll, Readiness, Report};
 use crate::host::{self, Gateway};
 use crate::request::header_pairs::HeaderPairs;
+
+/// Interval of the tick on which a VM looks at the list, in milliseconds.
+pub(super) const TICK: u32 = 100;
+/// The same while it has rows to store: at least half of its time is the requests'.
+const WORKING_TICK: u32 = 2;
+
+/// Slices between which a worker has a round of its event loop.
+const SHORT: Pace = Pace { slice: Duration::from_millis(2), most_units: 1024 };
+/// Where the interval of ticks can be set but once.
+const LONG: Pace = Pace { slice: Duration::from_millis(20), most_units: 10 * 1024 };
 
 /// The directory of a configuration, and the poll that is in flight.
 pub(super) struct Poller {
     directory: Directory,
     in_flight: Option<u32>,
+    /// `None` before there was work.
+    pace: Option<Pace>,
+    is_working: bool,
 }
 
 impl Poller {
     pub(super) fn new(directory: Directory) -> Self {
-        Self { directory, in_flight: None }
+        Self { directory, in_flight: None, pace: None, is_working: false }
     }
 
-    /// The directory as a new configuration with `settings` takes it over, if it is the same one and has answered.
-    pub(super) fn take_over(&self, settings: &DirectorySettings) -> Option<Directory> {
-        let known = self.directory.settings();
-        let is_same = (&known.cluster, known.authority(), &known.path, &known.bearer)
-            == (&settings.cluster, settings.authority(), &settings.path, &settings.bearer);
-        (is_same && self.directory.roster().is_some()).then(|| self.directory.take_over(settings.clone()))
-    }
-
-    /// Sends the poll that is due. Within a callback of the root context.
-    pub(super) fn poll(&mut self, limiter: &mut Limiter) {
+    /// Takes or renews the lead, and does what a leader has to do. Within a callback of the root context.
+    pub(super) fn tick(&mut self, limiter: &mut Limiter, metrics: &mut Metrics) {
         let Ok(now) = Gateway.now() else { return };
-        if self.directory.expire(now) {
-            let problem = format_args!("weir: directory: too stale, its keys are not known any more");
-            Gateway.log(LogLevel::Error, problem);
-            limiter.set_directory(None);
-        }
-        if self.in_flight.is_some() {
-            return;
-        }
-        match self.directory.poll(now).map(|poll| send(&poll)) {
-            None => {}
-            Some(Ok(call)) => self.in_flight = Some(call),
-            Some(Err(error)) => {
-                let error = self.directory.not_sent(error, now);
-                self.failed(limiter, &error);
-            }
-        }
+        logged(self.directory.tick(&mut Gateway, now));
+        self.work(limiter, metrics);
     }
 
     /// Takes the answer to a call, if that is the poll in flight; `answered` is false if there is none.
-    pub(super) fn answer(&mut self, limiter: &mut Limiter, call: u32, answered: bool, body_size: usize) {
+    pub(super) fn answer(
+        &mut self,
+        (limiter, metrics): (&mut Limiter, &mut Metrics),
+        call: u32,
+        answered: bool,
+        body_size: usize,
+    ) {
         if self.in_flight.take_if(|poll| *poll == call).is_none() {
             return;
         }
@@ -62,66 +59,109 @@ impl Poller {
         let head = HeaderPairs::parse(head.as_ref());
         let head = head.and_then(|head| Some((head.get(":status")?, head.get("etag"))));
         let Ok(now) = Gateway.now() else { return };
-        let update = match self.directory.answer(head, body.as_ref(), now) {
-            Ok(update) => update,
-            Err(error) => return self.failed(limiter, &error),
-        };
-        if self.directory.is_news(None) {
+        log(self.directory.answer(&mut Gateway, head, body.into_vec(), now));
+        self.work(limiter, metrics);
+    }
+
+    /// Gives the lead up.
+    pub(super) fn give_up(&mut self) {
+        logged(self.directory.give_up(&mut Gateway));
+    }
+
+    pub(super) fn retire(&mut self) {
+        self.directory.retire();
+    }
+
+    fn work(&mut self, limiter: &mut Limiter, metrics: &mut Metrics) {
+        if self.directory.has_work() {
+            let pace = *self.pace.get_or_insert_with(|| {
+                match logged(self.directory.host_sets_ticks_again(&mut Gateway)) {
+                    true => SHORT,
+                    false => LONG,
+                }
+            });
+            log(self.directory.work(&mut Gateway, &limiter.config().catalog, pace));
+        }
+        self.poll();
+        let is_working = self.directory.has_work() && self.pace == Some(SHORT);
+        if core::mem::replace(&mut self.is_working, is_working) != is_working {
+            logged(host::set_tick_period(if is_working { WORKING_TICK } else { TICK }));
+        }
+        self.report(limiter);
+        if let Some(status) = self.directory.status() {
+            metrics.show(status);
+        }
+        match logged(limiter.look_at_directory(&mut Gateway)) {
+            Some(Readiness::Stale) => {
+                let problem = format_args!("weir: directory: too stale, its keys are not known any more");
+                Gateway.log(LogLevel::Error, problem);
+            }
+            Some(Readiness::Foreign) => Gateway.log(
+                LogLevel::Warn,
+                format_args!(
+                    "weir: directory: the list of keys is that of another configuration's directory; it changes hands when this one answers. \
+                     Where both are to stay, give one of them a namespace"
+                ),
+            ),
+            Some(Readiness::Partial | Readiness::Complete) | None => {}
+        }
+    }
+
+    /// Sends the poll that is due.
+    fn poll(&mut self) {
+        let Ok(now) = Gateway.now() else { return };
+        if self.in_flight.is_some() {
+            return;
+        }
+        match self.directory.poll(now).map(|poll| send(&poll)) {
+            None => {}
+            Some(Ok(call)) => self.in_flight = Some(call),
+            Some(Err(error)) => log(self.directory.not_sent(&mut Gateway, error, now)),
+        }
+    }
+
+    fn report(&mut self, limiter: &mut Limiter) {
+        let Report { changed, unchanged, failed, malformed, broken_off, bytes, skipped, led } =
+            self.directory.report();
+        let sums = [
+            (Event::DirectoryChanged, changed),
+            (Event::DirectoryUnchanged, unchanged),
+            (Event::DirectoryFailed, failed),
+            (Event::DirectoryMalformed, malformed),
+            (Event::DirectoryBrokenOff, broken_off),
+            (Event::DirectoryBytes, bytes),
+            (Event::DirectorySkipped, skipped),
+            (Event::DirectoryLed, led),
+        ];
+        for (event, times) in sums {
+            limiter.count(event, times);
+        }
+        if led > 0 {
+            Gateway.log(LogLevel::Info, format_args!("weir: directory: this VM polls it from now on"));
+        }
+    }
+}
+
+fn log(news: Option<News>) {
+    match news {
+        None => {}
+        Some(News::Failure(failure)) => {
+            Gateway.log(LogLevel::Error, format_args!("weir: directory: {failure}"));
+        }
+        Some(News::AnswersAgain) => {
             Gateway.log(LogLevel::Info, format_args!("weir: directory: answers again"));
         }
-        match update {
-            Update::Unchanged => limiter.count(Event::DirectoryUnchanged, 1),
-            Update::Replaced { skipped } => {
-                limiter.count(Event::DirectoryUpdated, 1);
-                limiter.count(Event::DirectorySkipped, skipped);
-                self.resolve(limiter);
-            }
-        }
-    }
-
-    fn failed(&mut self, limiter: &mut Limiter, error: &DirectoryError) {
-        if self.directory.is_news(Some(error)) {
-            let kept = match self.directory.roster() {
-                Some(_) => "its last keys stay known",
-                None => "no keys are known",
-            };
-            Gateway.log(LogLevel::Error, format_args!("weir: directory: {error}; {kept}"));
-        }
-        limiter.count(Event::DirectoryFailed, 1);
-    }
-
-    /// Brings what the directory knows into force. Counts the keys that this configuration leaves out.
-    pub(super) fn resolve(&self, limiter: &mut Limiter) {
-        let Some(roster) = self.directory.roster() else { return };
-        let config = limiter.config();
-        let (subscribers, LeftOut { without_agreement, over_capacity }) =
-            entitled(Arc::clone(roster), config);
-        if over_capacity > 0 {
-            Gateway.log(
-                LogLevel::Error,
-                format_args!(
-                    "weir: directory: unknown keys: {over_capacity}, because the keys before them need all {} records of \
-                     counters.known",
-                    config.settings.counters.known
-                ),
-            );
-        }
-        limiter.count(Event::DirectorySkipped, without_agreement);
-        limiter.count(Event::DirectoryOverCapacity, over_capacity);
-        limiter.set_directory(Some(Arc::new(subscribers)));
     }
 }
 
 fn send(poll: &Poll<'_>) -> Result<u32, HostError> {
     let mut headers = vec![
         (":method", "GET"),
-        (":path", poll.path),
+        (":path", poll.path.as_str()),
         (":authority", poll.authority),
         ("accept", "application/json"),
     ];
     headers.extend(poll.authorization.as_deref().map(|value| ("authorization", value)));
-    // An ETag of other bytes is not sent back, and the answer comes whole.
-    let etag = poll.if_none_match.and_then(|etag| core::str::from_utf8(etag).ok());
-    headers.extend(etag.map(|etag| ("if-none-match", etag)));
+    headers.extend(poll.if_none_match.as_deref().map(|etag| ("if-none-match", etag)));
     host::http_call(poll.cluster, headers, None, poll.timeout)
 }

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{BufferType, ContextType};
+use siphasher::sip::SipHasher24;
 
 use super::state::Active;
 use super::stream::Stream;
@@ -23,6 +24,13 @@ impl Context for Root {
             active.with(|state| state.answer(call, headers > 0, body_size));
         }
     }
+
+    fn on_done(&mut self) -> bool {
+        if let Some(active) = &self.active {
+            active.with(super::state::State::done);
+        }
+        true
+    }
 }
 
 impl RootContext for Root {
@@ -32,11 +40,12 @@ impl RootContext for Root {
             .and_then(|json| {
                 let config = Config::from_json(json.as_ref());
                 let config = config.and_then(|config| config.with_environment(host::environment_variable));
-                config.map_err(|error| error.to_string())
+                let config = config.map_err(|error| error.to_string())?;
+                Ok((config, SipHasher24::new().hash(json.as_ref())))
             });
         match config {
-            Ok(config) => {
-                self.active = Some(Active::new(config));
+            Ok((config, identity)) => {
+                self.active = Some(Active::new(config, identity));
                 true
             }
             Err(error) => {

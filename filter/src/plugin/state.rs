@@ -7,9 +7,10 @@ use std::sync::Arc;
 use super::fleet::Fleet;
 use super::log::logged;
 use super::metrics::Metrics;
-use super::poll::Poller;
+use super::poll::{self, Poller};
 use crate::config::{Config, StrangerPolicy, UpstreamHeaders};
 use crate::count::shared_data::HostError;
+use crate::count::swap::CounterHost as _;
 use crate::decide::counting::Charged;
 use crate::decide::decision::{Answer, Decided, Wait};
 use crate::decide::headers::EXPOSED;
@@ -18,17 +19,20 @@ use crate::decide::limiter::Limiter;
 use crate::decide::log_fields;
 use crate::decide::reply::Reply;
 use crate::decide::settlement::Moment;
-use crate::directory::Directory;
+use crate::directory::{Directory, Storage};
 use crate::host::{self, Gateway};
 use crate::quota::Mode;
 use crate::request::header_pairs::HeaderPairs;
+use crate::time::Timestamp;
 
-/// Interval of the tick that flushes metrics to the host and polls the directory when a poll is due, in milliseconds.
+/// Interval of the tick that flushes metrics to the host and states what the ledger is to know, in milliseconds.
 const TICK: u32 = 250;
 
 thread_local! {
     /// The configurations of this VM: during an update several, all but one of which drain.
     static ACTIVE: RefCell<Vec<Weak<Active>>> = const { RefCell::new(Vec::new()) };
+    /// Where their directory's list is if the host has no shared data.
+    static STORAGE: Storage = Storage::default();
 }
 
 /// The state of a configuration. It lives as long as its root context or one of its streams.
@@ -51,41 +55,38 @@ pub(super) struct State {
     metrics: Metrics,
     /// Whether the host keeps a line for access logs, as far as is known.
     has_filter_state: bool,
+    /// When the sums were flushed last, if the directory has ticks come more often.
+    flushed: Timestamp,
 }
 
 impl Active {
-    /// Puts a configuration into force.
-    pub(super) fn new(mut config: Config) -> Rc<Self> {
-        let mut directory = None;
+    /// Puts a configuration into force. `identity` distinguishes it from the others of the process.
+    pub(super) fn new(mut config: Config, identity: u64) -> Rc<Self> {
         // The newest of the others comes first.
         let others: Vec<_> = ACTIVE.with_borrow(|all| all.iter().rev().filter_map(Weak::upgrade).collect());
         for other in others {
             other.with(|state| {
                 config.share_with(state.limiter.config());
                 state.retire();
-                let known = || state.poller.as_ref()?.take_over(config.settings.directory.as_ref()?);
-                directory = directory.take().or_else(known);
             });
         }
         let config = Arc::new(config);
-        if let Err(error) = host::set_tick_period(TICK) {
+        let tick = if config.settings.directory.is_some() { poll::TICK } else { TICK };
+        if let Err(error) = host::set_tick_period(tick) {
             let problem = format_args!("weir: no ticks, so neither metrics nor directory: {error}");
             Gateway.log(LogLevel::Warn, problem);
         }
         log_start(&config);
-        let mut limiter = Limiter::new(Arc::clone(&config));
+        let storage = STORAGE.with(Storage::clone);
+        let limiter = Limiter::with_storage(Arc::clone(&config), storage.clone());
         let poller = config.settings.directory.clone().map(|settings| {
-            let poller = Poller::new(directory.unwrap_or_else(|| {
-                // Spreads the retries of a gateway's VMs.
-                let [jitter, ..] = logged(Gateway.random());
-                Directory::new(settings, jitter)
-            }));
-            poller.resolve(&mut limiter);
-            poller
+            let random = logged(Gateway.random());
+            Poller::new(Directory::new(settings, &config.settings.namespace, identity, random, storage))
         });
         let metrics = Metrics::define(&config);
         let fleet = config.fleet.map(|_| Box::default());
-        let state = State { limiter, poller, fleet, metrics, has_filter_state: true };
+        let flushed = Timestamp::default();
+        let state = State { limiter, poller, fleet, metrics, has_filter_state: true, flushed };
         let active = Rc::new(Self(RefCell::new(state)));
         ACTIVE.with_borrow_mut(|all| {
             all.retain(|other| other.strong_count() > 0);
@@ -102,10 +103,17 @@ impl Active {
 
 impl State {
     pub(super) fn tick(&mut self) {
-        self.flush();
         if let Some(poller) = &mut self.poller {
-            poller.poll(&mut self.limiter);
+            poller.tick(&mut self.limiter, &mut self.metrics);
+            let now = logged(Gateway.now());
+            let since = now.duration_since(self.flushed);
+            // A clock that has stepped back has this wait no longer than usual.
+            if now >= self.flushed && since.as_millis() < u128::from(TICK - poll::TICK / 2) {
+                return;
+            }
+            self.flushed = now;
         }
+        self.flush();
         if let Some(fleet) = &mut self.fleet {
             fleet.tick(&mut self.limiter);
         }
@@ -114,7 +122,7 @@ impl State {
     /// Takes the answer to a call of the root.
     pub(super) fn answer(&mut self, call: u32, answered: bool, body_size: usize) {
         if let Some(poller) = &mut self.poller {
-            poller.answer(&mut self.limiter, call, answered, body_size);
+            poller.answer((&mut self.limiter, &mut self.metrics), call, answered, body_size);
         }
         if let Some(fleet) = &mut self.fleet {
             fleet.answer(&mut self.limiter, call, answered, body_size);
@@ -224,6 +232,16 @@ impl State {
     fn retire(&mut self) {
         self.flush();
         self.limiter.retire();
+        if let Some(poller) = &mut self.poller {
+            poller.retire();
+        }
+    }
+
+    /// Gives up what others of the process may take over.
+    pub(super) fn done(&mut self) {
+        if let Some(poller) = &mut self.poller {
+            poller.give_up();
+        }
     }
 
     fn flush(&mut self) {

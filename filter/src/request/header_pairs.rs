@@ -33,8 +33,8 @@ impl<'b> HeaderPairs<'b> {
         Spans { sizes: self.sizes.iter(), start: 0 }
     }
 
-    /// Hands `take` each pair, as long as its strings are there. `take` gets the length of a name before the name itself, because nearly all
-    /// names are told apart by it.
+    /// Hands `take` each pair, as long as its strings are there. `take` gets the length of a name before the name itself, because it
+    /// distinguishes nearly all names.
     pub(super) fn for_each(self, mut take: impl FnMut(usize, Field<'b>)) {
         for span in self.spans() {
             take(span.name, Field { strings: self.strings, span });
@@ -53,7 +53,7 @@ impl<'b> HeaderPairs<'b> {
         core::iter::from_fn(move || {
             loop {
                 let span = spans.next()?;
-                // Nearly all other names are told by their lengths alone.
+                // The length alone excludes nearly all other names.
                 if span.name == name.len() && is(self.strings.get(span.name())?, name.as_bytes()) {
                     return self.strings.get(span.value());
                 }

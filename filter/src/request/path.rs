@@ -79,9 +79,26 @@ pub(super) fn percent_decoded(text: &[u8], plus: u8) -> Cow<'_, [u8]> {
 
 /// The byte that `%` and these two hexadecimal digits stand for.
 pub(crate) fn decode_hex(high: u8, low: u8) -> Option<u8> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let digit = |byte: u8| DIGITS.get(usize::from(byte)).copied().filter(|digit| *digit < 16);
     Some(digit(high)? << 4 | digit(low)?)
 }
+
+/// The value of each hexadecimal digit; 16 for any other byte. A table, because each row of a directory has 64 digits.
+const DIGITS: [u8; 256] = {
+    let mut digits = [16; 256];
+    let (mut rest, mut byte) = (digits.as_mut_slice(), 0_u8);
+    while let [digit, others @ ..] = rest {
+        *digit = match byte {
+            b'0'..=b'9' => byte - b'0',
+            b'a'..=b'f' => byte - b'a' + 10,
+            b'A'..=b'F' => byte - b'A' + 10,
+            _ => 16,
+        };
+        byte = byte.wrapping_add(1);
+        rest = others;
+    }
+    digits
+};
 
 #[cfg(test)]
 mod tests {

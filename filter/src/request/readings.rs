@@ -11,7 +11,10 @@
 use memchr::memchr;
 use serde::Deserialize;
 
+use self::operation::{Operation, decode, operations_that_change};
 use super::path::{escape, without_query, without_trailing_slashes};
+
+mod operation;
 
 /// Maximum number of readings of a path. A path that has more is ambiguous, whatever they select.
 pub const MAX_READINGS: usize = 256;
@@ -61,25 +64,6 @@ pub enum EncodedSlash {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("upstreams may read this path in different ways")]
 pub struct AmbiguousPath;
-
-/// What an upstream may do to a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operation {
-    /// Decodes `%2F` and `%5C`.
-    EncodedSlashes,
-    /// Decodes all other escapes. Occurs once in [`ORDER`]: a path is decoded once.
-    OtherEscapes,
-    /// Reads `\` as `/`.
-    Backslashes,
-    /// Drops `;…` from each segment.
-    MatrixParameters,
-    /// Merges `//`.
-    Slashes,
-    /// Removes dot segments, also those with matrix parameters, as Envoy 1.40 does: `..;a` is `..`, and `b;a` stays.
-    DotSegmentsWithParameters,
-    /// Removes dot segments (RFC 3986, section 5.2.4).
-    DotSegments,
-}
 
 /// The order in which readings apply operations.
 const ORDER: [Operation; 18] = {
@@ -301,50 +285,6 @@ impl Reading {
     }
 }
 
-impl Operation {
-    const fn bit(self) -> u8 {
-        1 << self as u8
-    }
-
-    fn apply(self, path: &[u8]) -> Vec<u8> {
-        match self {
-            Self::EncodedSlashes => decode(path, |_, byte| is_slash(byte)),
-            Self::OtherEscapes => decode(path, |_, byte| !is_slash(byte)),
-            Self::Backslashes => path.iter().map(|byte| if *byte == b'\\' { b'/' } else { *byte }).collect(),
-            Self::MatrixParameters => {
-                let mut in_parameters = false;
-                filtered(path, |byte| {
-                    in_parameters = byte == b';' || (in_parameters && byte != b'/');
-                    !in_parameters
-                })
-            }
-            Self::Slashes => {
-                let mut before = 0;
-                filtered(path, |byte| {
-                    let is_repeated = (before, byte) == (b'/', b'/');
-                    before = byte;
-                    !is_repeated
-                })
-            }
-            Self::DotSegmentsWithParameters => without_dot_segments(path, |segment| {
-                segment.split(|byte| *byte == b';').next().unwrap_or(segment)
-            }),
-            Self::DotSegments => without_dot_segments(path, |segment| segment),
-        }
-    }
-}
-
-/// The bytes of a path that are to be kept.
-fn filtered(path: &[u8], mut keeps: impl FnMut(u8) -> bool) -> Vec<u8> {
-    let mut kept = Vec::with_capacity(path.len());
-    for byte in path {
-        if keeps(*byte) {
-            kept.push(*byte);
-        }
-    }
-    kept
-}
-
 /// What a byte may mean to the readings of a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Meaning {
@@ -405,54 +345,6 @@ fn ordinary(path: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The operations that change a path, as bits.
-fn operations_that_change(path: &[u8]) -> u8 {
-    let mut found = 0;
-    let mut rest = path;
-    while let Some((byte, after)) = rest.split_first() {
-        match (byte, after) {
-            (b'%', _) => {
-                found |= match escape(rest) {
-                    Some((byte, _)) if is_slash(byte) => Operation::EncodedSlashes.bit(),
-                    Some(_) => Operation::OtherEscapes.bit(),
-                    None => 0,
-                }
-            }
-            (b'\\', _) => found |= Operation::Backslashes.bit(),
-            (b';', _) => found |= Operation::MatrixParameters.bit(),
-            (b'/', [b'/', ..]) => found |= Operation::Slashes.bit(),
-            (b'/', [b'.'] | [b'.', b'/', ..] | [b'.', b'.'] | [b'.', b'.', b'/', ..]) => {
-                found |= Operation::DotSegments.bit() | Operation::DotSegmentsWithParameters.bit();
-            }
-            (b'/', [b'.', b';', ..] | [b'.', b'.', b';', ..]) => {
-                found |= Operation::DotSegmentsWithParameters.bit();
-            }
-            (_, _) => {}
-        }
-        rest = after;
-    }
-    found
-}
-
-/// Removes the segments that are `.` and `..` by name (RFC 3986, section 5.2.4). `..` also removes an empty segment.
-fn without_dot_segments(path: &[u8], name: fn(&[u8]) -> &[u8]) -> Vec<u8> {
-    let mut left: Vec<u8> = Vec::with_capacity(path.len());
-    for segment in path.split(|byte| *byte == b'/').skip(1) {
-        match name(segment) {
-            b"." => {}
-            b".." => left.truncate(left.iter().rposition(|byte| *byte == b'/').unwrap_or(0)),
-            _ => {
-                left.push(b'/');
-                left.extend_from_slice(segment);
-            }
-        }
-    }
-    if left.is_empty() {
-        left.push(b'/');
-    }
-    left
-}
-
 /// Decodes the escapes of bytes that delimit nothing, and writes the others in upper case.
 ///
 /// An escape that would complete a broken one (`%2%65`) stays: what it is decoded to must not be decoded again.
@@ -470,36 +362,6 @@ fn decode_harmless(path: &[u8]) -> Vec<u8> {
         rest = from.get_mut(1..).unwrap_or_default();
     }
     decoded
-}
-
-/// Decodes, in one pass, the escapes of bytes that are `wanted` after what has been decoded before them.
-fn decode(path: &[u8], wanted: impl Fn(&[u8], u8) -> bool) -> Vec<u8> {
-    let mut decoded = Vec::with_capacity(path.len() + 1);
-    let mut rest = path;
-    while let Some(start) = memchr(b'%', rest) {
-        let (plain, from) = rest.split_at(start);
-        decoded.extend_from_slice(plain);
-        rest = match escape(from) {
-            Some((byte, after)) if wanted(&decoded, byte) => {
-                decoded.push(byte);
-                after
-            }
-            Some((_, after)) => {
-                decoded.extend(from.iter().take(3));
-                after
-            }
-            None => {
-                decoded.push(b'%');
-                from.get(1..).unwrap_or_default()
-            }
-        };
-    }
-    decoded.extend_from_slice(rest);
-    decoded
-}
-
-fn is_slash(byte: u8) -> bool {
-    matches!(byte, b'/' | b'\\')
 }
 
 /// Whether a byte can mean something else when it is not escaped: the reserved characters of RFC 3986, section 2.2, `\` and `%`. The

@@ -1,142 +1,15 @@
-use core::fmt;
-
 use super::*;
-use crate::count::shared_data::{Cas, SharedData, Swap, VmLocalData};
-use crate::count::swap::CounterHost;
-use crate::decide::counting::Charged;
-use crate::decide::host::LogLevel;
 use crate::decide::reply::Reply;
 use crate::request::header_pairs::serialize;
 use crate::time::Timestamp;
 
+mod filter;
 mod fleet;
 mod operators;
 mod organisation;
 mod settlement;
 
-struct TestHost {
-    data: VmLocalData,
-    /// The status with which reading shared data fails.
-    fails: Option<u32>,
-    foreign: bool,
-    address: &'static str,
-    subject: Option<&'static str>,
-    plan: Option<&'static str>,
-    /// The metadata that has the cost of a request.
-    tokens: Option<Vec<u8>>,
-    seconds: u64,
-    logged: Vec<String>,
-}
-
-impl SharedData for TestHost {
-    type Value = Vec<u8>;
-
-    fn get(&mut self, name: &[u8]) -> Result<Option<(Vec<u8>, Cas)>, HostError> {
-        if let Some(status) = self.fails {
-            Err(HostError { call: "proxy_get_shared_data", status })
-        } else if self.foreign {
-            Ok(Some((b"foreign".to_vec(), Cas(1))))
-        } else {
-            self.data.get(name)
-        }
-    }
-    fn set(&mut self, name: &[u8], value: &[u8], cas: Cas) -> Result<Swap, HostError> {
-        self.data.set(name, value, cas)
-    }
-}
-
-impl CounterHost for TestHost {
-    fn now(&mut self) -> Result<Timestamp, HostError> {
-        Ok(Timestamp::from_seconds(self.seconds))
-    }
-}
-
-impl Host for TestHost {
-    fn property(&mut self, path: &[u8]) -> Result<Option<Vec<u8>>, HostError> {
-        Ok(match path {
-            b"source\0address" => Some(self.address.as_bytes().to_vec()),
-            b"metadata\0jwt\0sub" => self.subject.map(|subject| subject.as_bytes().to_vec()),
-            b"metadata\0jwt\0plan" => self.plan.map(|plan| plan.as_bytes().to_vec()),
-            b"metadata\0usage\0tokens" => self.tokens.clone(),
-            _ => None,
-        })
-    }
-    fn random(&mut self) -> Result<[u8; 16], HostError> {
-        Ok([7; 16])
-    }
-    fn log(&mut self, _: LogLevel, message: fmt::Arguments<'_>) {
-        self.logged.push(message.to_string());
-    }
-}
-
-/// A decision, with the reply written.
-#[derive(Debug)]
-struct Sent {
-    plan: Option<usize>,
-    class: usize,
-    outcomes: Vec<Outcome>,
-    charged: Option<Charged>,
-    reply: Option<Reply>,
-    is_refused: bool,
-}
-
-/// A filter of two plans, two classes and three keys, and one host for all its requests.
-struct Filter {
-    limiter: Limiter,
-    host: TestHost,
-}
-
-impl Filter {
-    fn with(fields: &str) -> Self {
-        let key = |key: &str| digest(key.as_bytes()).map(|byte| format!("{byte:02x}")).concat();
-        let json = format!(
-            r#"{{"plans": {{"free": {{"standard": ["2/minute"]}}, "pro": {{"standard": ["3/minute"], "analytics": ["1/second"]}}}},
-                "classes": [{{"name": "analytics", "match": [{{"methods": ["GET"], "path": "/analytics"}}]}}],
-                "exempt": [{{"methods": ["OPTIONS"]}}, {{"path_prefix": "/r"}}],
-                "subscribers": [{{"id": "f", "plan": "free", "keys": ["sha256:{}", "sha256:{}"]}},
-                                {{"id": "p", "plan": "pro", "keys": ["sha256:{}"]}}]{}{fields}}}"#,
-            key("free-1"),
-            key("free-2"),
-            key("pro"),
-            if fields.is_empty() { "" } else { "," }
-        );
-        let config = Config::from_json(json.as_bytes()).unwrap();
-        let host = TestHost {
-            data: VmLocalData::default(),
-            fails: None,
-            foreign: false,
-            address: "192.0.2.1:80",
-            subject: None,
-            plan: None,
-            tokens: None,
-            seconds: 60,
-            logged: Vec::new(),
-        };
-        Self { limiter: Limiter::new(Arc::new(config)), host }
-    }
-
-    fn decide(&mut self, headers: &[u8]) -> Sent {
-        let mut decided = Decided::default();
-        self.limiter.decide(&mut self.host, headers, &mut decided);
-        let answer = decided.answer.as_ref();
-        let reply = answer.map(|answer| Reply::new(self.limiter.config(), &decided, answer, None));
-        let Decided { plan, class, outcomes, charged, is_refused, .. } = decided;
-        Sent { plan, class, outcomes: outcomes.iter().collect(), charged, reply, is_refused }
-    }
-
-    fn send(&mut self, method: &str, path: &str, authorization: &str) -> Sent {
-        let mut headers: Vec<(&str, &[u8])> =
-            vec![(":method", method.as_bytes()), (":path", path.as_bytes())];
-        if !authorization.is_empty() {
-            headers.push(("authorization", authorization.as_bytes()));
-        }
-        self.decide(&serialize(&headers))
-    }
-}
-
-fn status(sent: &Sent) -> u16 {
-    sent.reply.as_ref().map_or(0, |reply| reply.status)
-}
+use self::filter::{Filter, Sent, status};
 
 #[test]
 fn a_request_takes_the_way_of_its_key_and_class() {
@@ -373,7 +246,6 @@ fn a_caller_is_told_where_it_stands_free_of_charge_and_a_stranger_is_not() {
 
 #[test]
 fn unknown_keys_wait_for_the_directory_as_configured_and_then_it_knows_them() {
-    use crate::config::roster::{RosterBuilder, Terms};
     let limit = r#"{"action": "limit", "quotas": ["4/minute"]}"#;
     for (not_ready, before, afterwards) in
         [(r#""pass""#, 0, 0), (r#""unavailable""#, 503, 503), (limit, 0, 429)]
@@ -381,22 +253,59 @@ fn unknown_keys_wait_for_the_directory_as_configured_and_then_it_knows_them() {
         let mut filter = Filter::with(&format!(
             r#""unknown_key": {{"action": "reject"}}, "directory": {{"cluster": "c", "path": "/k", "not_ready": {not_ready}}}"#
         ));
-        let mut roster = RosterBuilder::default();
-        for (key, plan) in [("new", "pro"), ("odd", "gold")] {
-            let terms = Terms { plan: plan.to_owned(), limits: Vec::new(), parent: None };
-            roster.add(digest(key.as_bytes()), key, terms).unwrap();
-        }
-        let directory = Subscribers::new(Arc::new(roster.build().0), &filter.limiter.config().catalog);
-        assert_eq!(directory.without_agreement(), 1);
-        let mut ask = |directory: Option<Subscribers>| {
-            filter.limiter.set_directory(directory.map(Arc::new));
+        let ask = |filter: &mut Filter| {
             ["new", "odd", "free-1"].map(|key| status(&filter.send("GET", "/", &format!("Bearer {key}"))))
         };
-        assert_eq!(ask(None), [before, before, 0], "{not_ready}");
-        assert_eq!(ask(Some(directory)), [0, 401, 0], "{not_ready}");
-        assert_eq!(ask(None), [before, before, 429], "{not_ready}");
-        assert_eq!(ask(None), [afterwards, afterwards, 429], "{not_ready}: an address has its own quota");
+        assert_eq!(ask(&mut filter), [before, before, 0], "{not_ready}");
+        assert_eq!(ask(&mut filter), [before, before, 0], "{not_ready}");
+        assert_eq!(
+            ask(&mut filter),
+            [afterwards, afterwards, 429],
+            "{not_ready}: an address has its own quota"
+        );
+        filter.load(&[("new", "pro"), ("odd", "gold")]);
+        assert_eq!(ask(&mut filter), [0, 401, 429], "{not_ready}");
     }
+}
+
+/// What is asked of shared data, beside what is counted.
+fn reads(filter: &mut Filter, key: &str) -> (u16, usize) {
+    let before = filter.host.reads;
+    let sent = filter.send("GET", "/", &format!("Bearer {key}"));
+    let reads = filter.host.reads - before;
+    (status(&sent), reads)
+}
+
+#[test]
+fn a_change_of_the_directory_costs_a_key_one_read_at_its_next_request() {
+    let mut filter = Filter::with(
+        r#""unknown_key": {"action": "reject"}, "directory": {"cluster": "c", "path": "/k"}, "counters": {"known": 64, "strangers": 4}"#,
+    );
+    filter.load(&[("a", "free"), ("b", "free"), ("c", "free")]);
+    for key in ["a", "b", "c"] {
+        reads(&mut filter, key);
+        filter.host.seconds += 60;
+    }
+    // Until the counters know how the host numbers writes, they read, too.
+    let usual = |filter: &mut Filter, key: &str| {
+        for _ in 0..8 {
+            reads(filter, key);
+            filter.host.seconds += 60;
+        }
+        reads(filter, key)
+    };
+    let steady = usual(&mut filter, "a");
+    assert_eq!(usual(&mut filter, "nobody"), (401, 1), "an unknown key");
+    // One changes its plan, one stays, and one goes.
+    filter.load(&[("a", "free"), ("b", "pro")]);
+    filter.host.seconds += 60;
+    assert_eq!(reads(&mut filter, "a"), (steady.0, steady.1 + 1));
+    filter.host.seconds += 60;
+    assert_eq!(reads(&mut filter, "a"), steady, "and its next request nothing");
+    let plan = |filter: &mut Filter, key: &str| filter.send("GET", "/", &format!("Bearer {key}")).plan;
+    assert_eq!(plan(&mut filter, "b"), Some(1));
+    assert_eq!(reads(&mut filter, "c"), (401, 1));
+    assert_eq!(reads(&mut filter, "free-1").0, 0, "a key of the configuration");
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn create(context: u32, parent: u32) {
     ask("context_create", context, context, 0);
 }
 
-/// A stream's path is there, and tells its set.
+/// A stream's path is there, and names its set.
 fn begin(stream: u32) {
     let path = call("proxy_get_header_map_value", &[0, text::leak(b":path"), 5]);
     let path =

@@ -1,0 +1,490 @@
+//! The list in shared data: rows in a fixed table of entries, found by the first bits of a key's digest, a head and a lease.
+//!
+//! A list is written row by row, each in one compare-and-swap of its entry. Hosts cannot delete, so an entry is written anew without the rows
+//! that go. Nothing is padded, and an entry is searched from its start: it has 18 rows where the list has 300,000.
+
+use core::cell::RefCell;
+use std::rc::Rc;
+
+use super::head::Head;
+use super::leader::Lease;
+use super::row::{Generation, Row, split_first};
+use crate::count::fingerprint::KeyDigest;
+use crate::count::shared_data::{Cas, HostError, SharedData, Swap, VmLocalData, is_strict};
+use crate::count::swap::{CountError, Step, swap};
+use crate::count::table::{DirectoryNames, EntryName, LIST_ENTRIES};
+
+/// Why the list was not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ListError {
+    #[error(transparent)]
+    Swap(#[from] CountError),
+    /// A later leader has written.
+    #[error("another VM leads")]
+    Superseded,
+}
+
+/// Where a list is: in the host's shared data or, if it has none, in this VM. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Storage(Rc<RefCell<Option<VmLocalData>>>);
+
+/// One of the two.
+pub(super) enum Data<'d, D> {
+    Host(&'d mut D),
+    Local(&'d Storage),
+}
+
+/// What one of the two has returned.
+pub(super) enum Value<V> {
+    Host(V),
+    Local(Vec<u8>),
+}
+
+impl<V: AsRef<[u8]>> AsRef<[u8]> for Value<V> {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::Host(value) => value.as_ref(),
+            Self::Local(value) => value,
+        }
+    }
+}
+
+impl Storage {
+    pub(super) fn of<'d, D: SharedData>(&'d self, host: &'d mut D) -> Data<'d, D> {
+        match self.0.borrow().is_some() {
+            true => Data::Local(self),
+            false => Data::Host(host),
+        }
+    }
+}
+
+impl<D: SharedData> SharedData for Data<'_, D> {
+    type Value = Value<D::Value>;
+
+    fn get(&mut self, name: &[u8]) -> Result<Option<(Self::Value, Cas)>, HostError> {
+        Ok(match self {
+            Self::Host(host) => host.get(name)?.map(|(value, cas)| (Value::Host(value), cas)),
+            Self::Local(Storage(data)) => {
+                let found = data.borrow_mut().get_or_insert_default().get(name)?;
+                found.map(|(value, cas)| (Value::Local(value), cas))
+            }
+        })
+    }
+
+    fn set(&mut self, name: &[u8], value: &[u8], cas: Cas) -> Result<Swap, HostError> {
+        match self {
+            Self::Host(host) => host.set(name, value, cas),
+            Self::Local(Storage(data)) => data.borrow_mut().get_or_insert_default().set(name, value, cas),
+        }
+    }
+}
+
+/// What became of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stored {
+    Added,
+    Changed,
+    /// It said the same before.
+    Same,
+    /// It is new, and the list is full.
+    Refused,
+}
+
+/// What an entry has after it was swept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Swept {
+    pub(super) kept: u32,
+    pub(super) removed: u32,
+}
+
+/// The list, as one VM reaches it.
+#[derive(Clone, Debug)]
+pub(super) struct List {
+    names: DirectoryNames,
+    storage: Storage,
+    /// What is about to be stored.
+    next: Vec<u8>,
+}
+
+/// The number of the entry that has a key's row.
+fn entry_of([first, second, ..]: &KeyDigest) -> u16 {
+    u16::from_be_bytes([*first, *second]) >> (u16::BITS - LIST_ENTRIES.ilog2())
+}
+
+/// An entry's epoch and rows. Other bytes hold no rows, and are written over.
+fn read(entry: &[u8]) -> (u32, &[u8]) {
+    entry.split_first_chunk().map_or((0, &[]), |(epoch, rows)| (u32::from_le_bytes(*epoch), rows))
+}
+
+/// The rows of an entry.
+fn rows(mut rest: &[u8]) -> impl Iterator<Item = Row<'_>> {
+    core::iter::from_fn(move || {
+        let (row, more) = split_first(rest)?;
+        rest = more;
+        Some(row)
+    })
+}
+
+/// A key's row among those of an entry, with the bytes before and after it; all bytes are before it if there is none.
+fn around<'r>(entry: &'r [u8], digest: &KeyDigest) -> (&'r [u8], Option<Row<'r>>, &'r [u8]) {
+    let mut rest = entry;
+    while let Some((row, after)) = split_first(rest) {
+        if row.digest == digest {
+            let (before, _) = entry.split_at(entry.len() - rest.len());
+            return (before, Some(row), after);
+        }
+        rest = after;
+    }
+    (entry, None, &[])
+}
+
+impl List {
+    pub(super) fn new(namespace: &str, storage: Storage) -> Self {
+        Self { names: DirectoryNames::new(namespace), storage, next: Vec::new() }
+    }
+
+    /// Reads an entry. A host that has no shared data has the VM keep the list from then on.
+    fn get<D: SharedData, T>(
+        &self,
+        host: &mut D,
+        name: EntryName,
+        read: impl FnOnce(&[u8]) -> T,
+    ) -> Result<Option<T>, HostError> {
+        let found = self.storage.of(host).get(name.as_bytes());
+        match found {
+            Err(error) if error.is_unimplemented() => {
+                self.storage.0.borrow_mut().get_or_insert_default();
+                Ok(None)
+            }
+            found => Ok(found?.map(|(entry, _)| read(entry.as_ref()))),
+        }
+    }
+
+    /// Whether the host has no shared data, so that each VM has a list.
+    pub(super) fn is_local(&self) -> bool {
+        self.storage.0.borrow().is_some()
+    }
+
+    /// Whether the host is known to let a VM set the interval of its ticks more than once: all do that have shared data, but the strict one.
+    pub(super) fn host_sets_ticks_again<D: SharedData>(&self, host: &mut D) -> Result<bool, HostError> {
+        Ok(!self.is_local() && !is_strict(host, self.names.probe().as_bytes())?)
+    }
+
+    /// The head; `None` if there is none.
+    pub(super) fn head<D: SharedData>(&self, host: &mut D) -> Result<Option<Head>, HostError> {
+        Ok(self.get(host, self.names.head(), Head::decode)?.flatten())
+    }
+
+    /// What `read` makes of a key's row.
+    pub(super) fn find<D: SharedData, T>(
+        &self,
+        host: &mut D,
+        digest: &KeyDigest,
+        read_row: impl FnOnce(Row<'_>) -> T,
+    ) -> Result<Option<T>, HostError> {
+        let found = self.get(host, self.names.rows(entry_of(digest)), |entry| {
+            around(read(entry).1, digest).1.map(read_row)
+        });
+        Ok(found?.flatten())
+    }
+
+    /// Shows each row of an entry to `see`.
+    pub(super) fn each<D: SharedData>(
+        &self,
+        host: &mut D,
+        number: u16,
+        see: impl FnMut(Row<'_>),
+    ) -> Result<(), HostError> {
+        self.get(host, self.names.rows(number), |entry| rows(read(entry).1).for_each(see)).map(|_| ())
+    }
+
+    /// Takes a step on the lease.
+    pub(super) fn lease<D: SharedData, T>(
+        &mut self,
+        host: &mut D,
+        mut step: impl FnMut(&Lease) -> (T, Option<Lease>),
+    ) -> Result<T, ListError> {
+        let name = self.names.lease();
+        swap(&mut self.storage.of(host), name.as_bytes(), &mut self.next, |_, entry, next| {
+            let lease = entry.map(|(entry, _)| Lease::decode(entry)).unwrap_or_default();
+            Ok(match step(&lease) {
+                (result, None) => Step::Keep(result),
+                (result, Some(lease)) => {
+                    lease.encode(next);
+                    Step::Store(result)
+                }
+            })
+        })
+    }
+
+    /// Stores the head. That of a later leader stays.
+    pub(super) fn write_head<D: SharedData>(&mut self, host: &mut D, head: &Head) -> Result<(), ListError> {
+        self.change_head(host, head.epoch, |_| (head.clone(), ()))
+    }
+
+    /// Stores, as the leader of an epoch, what becomes of the head that is there. Returns what else `change` does.
+    pub(super) fn change_head<D: SharedData, T>(
+        &mut self,
+        host: &mut D,
+        epoch: u32,
+        mut change: impl FnMut(Option<Head>) -> (Head, T),
+    ) -> Result<T, ListError> {
+        let name = self.names.head();
+        swap(&mut self.storage.of(host), name.as_bytes(), &mut self.next, |_, entry, next| {
+            let stored = entry.and_then(|(entry, _)| Head::decode(entry));
+            if stored.as_ref().is_some_and(|stored| stored.epoch > epoch) {
+                return Err(ListError::Superseded);
+            }
+            let (head, result) = change(stored);
+            head.encode(next);
+            Ok(Step::Store(result))
+        })
+    }
+
+    /// Takes a step on an entry of rows, as the leader of an epoch. The step writes all rows that the entry has afterwards. Returns what the
+    /// step did.
+    fn write<D: SharedData, T>(
+        &mut self,
+        host: &mut D,
+        (number, epoch): (u16, u32),
+        mut step: impl FnMut(&[u8], &mut Vec<u8>) -> Step<T>,
+    ) -> Result<T, ListError> {
+        let name = self.names.rows(number);
+        swap(&mut self.storage.of(host), name.as_bytes(), &mut self.next, |_, entry, next| {
+            let (of_entry, rows) = entry.map_or((0, &[][..]), |(entry, _)| read(entry));
+            if of_entry > epoch {
+                return Err(ListError::Superseded);
+            }
+            next.clear();
+            next.extend(epoch.to_le_bytes());
+            Ok(step(rows, next))
+        })
+    }
+
+    /// Stores a row in a generation. `has_place`: whether the list may grow.
+    pub(super) fn store<D: SharedData>(
+        &mut self,
+        host: &mut D,
+        epoch: u32,
+        row: Row<'_>,
+        generation: Generation,
+        has_place: bool,
+    ) -> Result<Stored, ListError> {
+        self.write(host, (entry_of(row.digest), epoch), |found, next| {
+            let (before, other, after) = around(found, row.digest);
+            let stored = match other {
+                Some(other) if other.says_the_same(&row) => Stored::Same,
+                Some(_) => Stored::Changed,
+                None if has_place => Stored::Added,
+                None => return Step::Keep(Stored::Refused),
+            };
+            // First, because other bytes than rows may follow the rows.
+            row.push_as(generation, next);
+            next.extend(before);
+            next.extend(after);
+            Step::Store(stored)
+        })
+    }
+
+    /// Removes a key's row. Returns whether there was one. The entry is written even if there was none, so that no earlier leader can bring the
+    /// row back.
+    pub(super) fn remove<D: SharedData>(
+        &mut self,
+        host: &mut D,
+        epoch: u32,
+        digest: &KeyDigest,
+    ) -> Result<bool, ListError> {
+        self.write(host, (entry_of(digest), epoch), |found, next| {
+            let (before, row, after) = around(found, digest);
+            next.extend(before);
+            next.extend(after);
+            Step::Store(row.is_some())
+        })
+    }
+
+    /// Keeps the rows of one generation in an entry, or none. For the same reason, each entry is written.
+    pub(super) fn sweep<D: SharedData>(
+        &mut self,
+        host: &mut D,
+        place: (u16, u32),
+        keep: Option<Generation>,
+    ) -> Result<Swept, ListError> {
+        self.write(host, place, |found, next| {
+            let mut swept = Swept::default();
+            for row in rows(found) {
+                match keep == Some(row.generation) {
+                    true => {
+                        swept.kept += 1;
+                        row.push_as(row.generation, next);
+                    }
+                    false => swept.removed += 1,
+                }
+            }
+            Step::Store(swept)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::head::State;
+    use super::super::row::push;
+    use super::*;
+
+    fn row(byte: u8, plan: &str) -> Vec<u8> {
+        let mut rows = Vec::new();
+        push(&mut rows, &[byte; 32], [plan, "s", "", ""]);
+        rows
+    }
+
+    /// What another leader does with a table. Whether it could.
+    type Successor = fn(&mut Table) -> bool;
+
+    struct Table {
+        host: VmLocalData,
+        list: List,
+    }
+
+    impl Table {
+        fn new() -> Self {
+            Self { host: VmLocalData::default(), list: List::new("", Storage::default()) }
+        }
+
+        fn store(
+            &mut self,
+            epoch: u32,
+            byte: u8,
+            plan: &str,
+            generation: Generation,
+        ) -> Result<Stored, ListError> {
+            let bytes = row(byte, plan);
+            let (row, _) = split_first(&bytes).unwrap();
+            self.list.store(&mut self.host, epoch, row, generation, true)
+        }
+
+        fn plan(&mut self, byte: u8) -> Option<String> {
+            self.list.find(&mut self.host, &[byte; 32], |row| row.read().unwrap().1.plan).unwrap()
+        }
+    }
+
+    #[test]
+    fn a_row_is_found_changed_and_removed_and_its_neighbours_stay() {
+        let mut table = Table::new();
+        // The digests share an entry.
+        let digests = [1_u8, 2, 3].map(|last| {
+            let mut digest = [7; 32];
+            digest[31] = last;
+            digest
+        });
+        for (digest, plan) in digests.iter().zip(["a", "b", "c"]) {
+            let mut rows = Vec::new();
+            push(&mut rows, digest, [plan, "s", "", ""]);
+            let row = split_first(&rows).unwrap().0;
+            for expected in [Stored::Added, Stored::Same] {
+                assert_eq!(table.list.store(&mut table.host, 1, row, 1, true), Ok(expected));
+            }
+            assert_eq!(table.list.store(&mut table.host, 1, row, 1, false), Ok(Stored::Same));
+        }
+        let plans = |table: &mut Table| {
+            digests.each_ref().map(|digest| {
+                table.list.find(&mut table.host, digest, |row| row.read().unwrap().1.plan).unwrap()
+            })
+        };
+        assert_eq!(plans(&mut table), ["a", "b", "c"].map(|plan| Some(plan.to_owned())));
+        let mut rows = Vec::new();
+        push(&mut rows, &digests[0], ["d", "s", "", ""]);
+        let row = split_first(&rows).unwrap().0;
+        assert_eq!(table.list.store(&mut table.host, 1, row, 2, true), Ok(Stored::Changed));
+        for expected in [true, false] {
+            assert_eq!(table.list.remove(&mut table.host, 1, &digests[1]), Ok(expected));
+        }
+        assert_eq!(plans(&mut table), [Some("d".to_owned()), None, Some("c".to_owned())]);
+        let swept = table.list.sweep(&mut table.host, (entry_of(&digests[0]), 1), Some(2));
+        assert_eq!(swept, Ok(Swept { kept: 1, removed: 1 }));
+        assert_eq!(plans(&mut table), [Some("d".to_owned()), None, None]);
+    }
+
+    #[test]
+    fn a_row_without_a_place_is_refused() {
+        let mut table = Table::new();
+        let bytes = row(1, "pro");
+        let row = split_first(&bytes).unwrap().0;
+        assert_eq!(table.list.store(&mut table.host, 1, row, 1, false), Ok(Stored::Refused));
+        assert_eq!(table.plan(1), None);
+    }
+
+    /// A leader that was held up writes an older answer. Whatever its successor has done with the entry, the answer does not come back.
+    #[test]
+    fn a_late_write_of_an_earlier_leader_changes_nothing() {
+        let removes = |table: &mut Table| table.list.remove(&mut table.host, 2, &[1; 32]).is_ok();
+        let sweeps =
+            |table: &mut Table| table.list.sweep(&mut table.host, (entry_of(&[1; 32]), 2), Some(9)).is_ok();
+        let successors: [(&str, Successor, Option<&str>); 4] = [
+            ("stores", |table| table.store(2, 1, "new", 1).is_ok(), Some("new")),
+            ("removes", removes, None),
+            ("removes what is not there", removes, None),
+            ("sweeps", sweeps, None),
+        ];
+        for (what, succeeds, expected) in successors {
+            let mut table = Table::new();
+            if what != "removes what is not there" {
+                table.store(1, 1, "old", 1).unwrap();
+            }
+            assert!(succeeds(&mut table), "{what}");
+            assert_eq!(table.store(1, 1, "late", 1), Err(ListError::Superseded), "{what}");
+            assert_eq!(table.list.remove(&mut table.host, 1, &[1; 32]), Err(ListError::Superseded), "{what}");
+            assert_eq!(table.plan(1).as_deref(), expected, "{what}");
+        }
+        let mut table = Table::new();
+        let head = |epoch| Head { epoch, state: State::Complete, ..Head::default() };
+        assert_eq!(table.list.write_head(&mut table.host, &head(2)), Ok(()));
+        assert_eq!(table.list.write_head(&mut table.host, &head(1)), Err(ListError::Superseded));
+        assert_eq!(table.list.head(&mut table.host).unwrap().unwrap().epoch, 2);
+    }
+
+    #[test]
+    fn an_entry_that_is_malformed_holds_no_rows_and_is_written_over() {
+        for odd in [&b""[..], b"xx", b"\0\0\0\0\xff\xff", b"\0\0\0\0\x02\0ab"] {
+            let mut table = Table::new();
+            let name = table.list.names.rows(entry_of(&[1; 32]));
+            table.host.set(name.as_bytes(), odd, Cas(0)).unwrap();
+            assert_eq!(table.plan(1), None);
+            assert_eq!(table.store(1, 1, "pro", 1), Ok(Stored::Added), "{odd:?}");
+            assert_eq!(table.plan(1).as_deref(), Some("pro"), "{odd:?}");
+        }
+    }
+
+    #[test]
+    fn digests_are_spread_over_all_entries() {
+        let entries: std::collections::HashSet<_> = (0..=u16::MAX)
+            .map(|first| {
+                let mut digest = [0; 32];
+                digest[..2].copy_from_slice(&first.to_be_bytes());
+                entry_of(&digest)
+            })
+            .collect();
+        assert_eq!(entries.len(), usize::from(LIST_ENTRIES));
+        assert!(entries.iter().all(|entry| *entry < LIST_ENTRIES));
+    }
+
+    #[test]
+    fn without_shared_data_the_vm_keeps_the_list() {
+        struct None;
+        impl SharedData for None {
+            type Value = Vec<u8>;
+            fn get(&mut self, _: &[u8]) -> Result<Option<(Vec<u8>, Cas)>, HostError> {
+                Err(HostError { call: "proxy_get_shared_data", status: 12 })
+            }
+            fn set(&mut self, _: &[u8], _: &[u8], _: Cas) -> Result<Swap, HostError> {
+                Err(HostError { call: "proxy_set_shared_data", status: 12 })
+            }
+        }
+        let storage = Storage::default();
+        let [mut one, other] = [storage.clone(), storage].map(|storage| List::new("", storage));
+        assert_eq!((one.is_local(), one.head(&mut None)), (false, Ok(Option::None)));
+        assert!(one.is_local() && other.is_local());
+        let bytes = row(1, "pro");
+        assert_eq!(one.store(&mut None, 1, split_first(&bytes).unwrap().0, 1, true), Ok(Stored::Added));
+        assert_eq!(other.find(&mut None, &[1; 32], |row| row.len()), Ok(Some(bytes.len())));
+    }
+}
