@@ -37,7 +37,7 @@ pub enum FailurePolicy {
 pub struct Plugin {
     /// `name`, which `plugin_name` gives and log lines carry.
     pub name: String,
-    /// `root_id`, by which a module with several root contexts tells them apart.
+    /// `root_id`, by which a module distinguishes its root contexts.
     pub root_id: String,
     /// `vm_id`: VMs of one id share data and queues. `""` is an id like any other.
     pub vm_id: String,

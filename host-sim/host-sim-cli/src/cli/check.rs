@@ -56,7 +56,7 @@ impl Check {
         let mut builder = self.filter.builder_of(flavour)?.any_cluster().log_level(self.log_level);
         if let Some(form) = self.trace.trace {
             builder = builder.on_trace(move |callback| {
-                // The other VMs are told the same as these.
+                // The other VMs get the same callbacks as these.
                 if matches!(callback.vm, VmName::Canary | VmName::Worker(_)) {
                     print(form.of(callback));
                 }
@@ -72,10 +72,10 @@ impl Check {
                 print_lines(host.logs().lines().iter().filter(|line| line.vm == VmName::Canary));
                 if let Some(failure) = host.worker(0).vm_failure() {
                     return Err(Failure::Missed(format!(
-                        "the filter takes its configuration the first time and not the second: {failure}"
+                        "the filter accepts its configuration the first time and not the second: {failure}"
                     )));
                 }
-                print("the filter takes its configuration");
+                print("OK: configuration accepted");
                 let answers = answers(&host);
                 host.logs().lines().iter().for_each(print_warning);
                 answers.map_err(Failure::Missed)
@@ -127,7 +127,7 @@ fn print_verdict(host: &str, verdict: &Result<(), String>) {
 fn answers(host: &Host) -> Result<(), String> {
     host.send(Request::get("/"), |_| Response::ok().body("ok"));
     host.worker(0).vm_failure().map_or(Ok(()), |failure| {
-        Err(format!("the filter takes its configuration and not a request, GET /: {failure}"))
+        Err(format!("the filter accepts its configuration and fails a request, GET /: {failure}"))
     })
 }
 

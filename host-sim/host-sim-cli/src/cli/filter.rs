@@ -29,20 +29,20 @@ pub(super) struct Filter {
     /// Which filter, where the Envoy configuration holds several: its name, or its number counted from 1; one for each filter
     #[arg(long, value_name = "NAME", requires = "config")]
     plugin: Vec<String>,
-    /// The vm_id, in place of the configuration's
+    /// The vm_id; overrides the configuration's
     #[arg(long, value_name = "ID")]
     vm_id: Option<String>,
-    /// The root_id, in place of the configuration's
+    /// The root_id; overrides the configuration's
     #[arg(long, value_name = "ID")]
     root_id: Option<String>,
-    /// What happens when a VM fails, in place of the configuration's
+    /// What happens when a VM fails; overrides the configuration's
     #[arg(long, value_enum)]
     failure_policy: Option<Policy>,
     /// The host to behave like: envoy-1.36 to envoy-1.40; for `check` also ngx
     #[arg(long, value_name = "HOST", default_value_t)]
     pub(super) host: Flavour,
     /// A property of every request, NAME=VALUE, as in xds.cluster_name=backend or
-    /// 'metadata.filter_metadata."envoy.filters.http.jwt_authn".sub=acme'; the value is JSON, else a text; may be repeated
+    /// 'metadata.filter_metadata."envoy.filters.http.jwt_authn".sub=acme'; the value is JSON or, failing that, text; may be repeated
     #[arg(long = "property", value_name = "NAME=VALUE", value_parser = setup::property)]
     properties: Vec<(Vec<String>, Json)>,
 }
@@ -91,7 +91,7 @@ impl Filter {
     pub(super) fn builder_of(&self, flavour: Flavour) -> Result<Builder, Failure> {
         let mut builder = Host::builder().flavour(flavour);
         for path in &self.config {
-            // One that cannot be read is told where the plugin is looked for.
+            // One that cannot be read is reported where the plugin is looked for.
             let bytes = fs::read(path).map_err(Failure::file(path))?;
             builder = setup::in_surroundings(builder, &bytes);
         }

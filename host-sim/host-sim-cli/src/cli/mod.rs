@@ -20,7 +20,7 @@ use self::filter::{Filter, load};
 
 /// Runs, checks and serves proxy-wasm HTTP filters without a gateway.
 #[derive(Debug, Parser)]
-#[command(version, propagate_version = true, arg_required_else_help = true)]
+#[command(name = "host-sim", version, propagate_version = true, arg_required_else_help = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -17,7 +17,7 @@ use super::{Filter, Trace, load, log_level, print, print_beside, print_log};
 
 /// Serves the filter in front of an upstream
 ///
-/// Each worker is a thread with a VM of its own, as in Envoy. HTTP/1.1 and h2c are served. Prints `listening on
+/// Each worker is a thread with its own VM, as in Envoy. HTTP/1.1 and h2c are served. Prints `listening on
 /// http://ADDRESS` and `admin on http://ADDRESS` once it accepts connections. SIGTERM and SIGINT end it after the
 /// requests in progress. With --admin, `http://ADDRESS/requests` shows the last 100 requests with their headers and
 /// bodies, and with --trace also what the filter did.
@@ -92,10 +92,10 @@ async fn follow(filter: &Filter, mut files: Files, gateway: &mut Gateway) {
             gateway.replace_chain(filters).map_err(not_loaded)
         });
         match loaded {
-            Ok(()) => print("loaded again"),
+            Ok(()) => print("reloaded"),
             Err(error) => {
                 print_beside(format_args!(
-                    "not loaded again, the filter before stays: {}",
+                    "Reload failed; still running the previous filter: {}",
                     error.into_message()
                 ));
             }

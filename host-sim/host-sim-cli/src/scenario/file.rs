@@ -92,7 +92,7 @@ impl Link {
     }
 }
 
-/// Something that is told by its name, or by a number.
+/// Something that is given by its name or by a number.
 fn named<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(deserializer: D) -> Result<T, D::Error> {
     let given = Value::deserialize(deserializer)?;
     let text = given.as_str().map_or_else(|| given.to_string(), str::to_owned);
@@ -225,7 +225,7 @@ pub struct FaultStep {
     pub call: String,
     /// The status that it answers, as in `CasMismatch`.
     pub status: String,
-    /// The next so many calls fail; one unless given.
+    /// How many of the next calls fail; one unless given.
     pub times: Option<u64>,
     /// Every call fails.
     #[serde(default)]

@@ -1,7 +1,7 @@
 //! Values that differ in every run, and are not compared.
 
 /// What a hidden value is shown as.
-const HIDDEN: &str = "…";
+pub(crate) const HIDDEN: &str = "…";
 
 /// Envoy makes up the one, and appends an address of the machine to the other.
 const ALWAYS: [&str; 2] = ["x-request-id: ", "x-forwarded-for: "];

@@ -44,6 +44,6 @@ pub use self::{
 pub(crate) use self::{
     answer::Sequence,
     check::{Check, Found, Seen},
-    mask::Masks,
+    mask::{HIDDEN, Masks},
     run::configured,
 };

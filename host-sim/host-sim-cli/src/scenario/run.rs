@@ -226,7 +226,7 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    /// Takes a step, and tells how it went.
+    /// Takes a step and reports how it went.
     fn take(mut self, step: &Step, options: Options) -> Result<StepReport, ScenarioError> {
         let done = self.step(step, options)?;
         self.gather(true);

@@ -125,7 +125,7 @@ steps:
     let (code, out, err) = run("expressions", scenario, &[]);
     assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
     let (code, out, err) = against("expressions", scenario, &[]);
-    let summary = "1 scenarios, 2 steps, 1 missed, 0 not comparable with Envoy 1.40.0\n";
+    let summary = "1 scenario, 2 steps, 1 missed, 0 not comparable with Envoy 1.40.0\n";
     assert_eq!((code, err.as_str()), (Some(1), summary), "{out}");
     assert!(out.contains("  MISS   1  how many fields a request has\n"), "{out}");
     assert!(out.contains("log: - host-sim, + Envoy\n"), "{out}");
@@ -153,7 +153,7 @@ steps:
         let (code, out, err) = against("moments", scenario, &["--mask", mask]);
         assert_eq!((code, err.as_str()), (Some(0), ""), "{mask}: {out}");
     }
-    // Where it is told in another way, it is compared.
+    // What is reported in another way is compared.
     let scenario = r#"
 steps: [{request: {path: /reply}, expect: {headers: {x-moment: "at 3992584192 ns, here"}}}]"#;
     let (code, out, err) = against("moments", scenario, &["--mask", "x-moment: "]);
@@ -188,7 +188,7 @@ fn steps_that_envoy_cannot_take_are_named_with_their_reasons() {
     ];
     for (step, reason) in reasons {
         let (code, out, err) = against("limiter", &format!("steps: [{step}]"), &[]);
-        let summary = "1 scenarios, 1 steps, 0 missed, 1 not comparable with Envoy 1.40.0\n";
+        let summary = "1 scenario, 1 step, 0 missed, 1 not comparable with Envoy 1.40.0\n";
         assert_eq!((code, err.as_str()), (Some(3), summary), "{step}: {out}");
         assert!(out.contains("  N/C    1  ") && out.contains(&format!("not comparable: {reason}")), "{out}");
     }
@@ -213,11 +213,7 @@ fn without_an_envoy_the_command_says_how_to_get_one() {
     let rows: [(&str, &[&str], &str); 4] = [
         ("no-such-envoy", &[], "error: cannot run no-such-envoy: "),
         ("./filter.wasm", &[], "envoy/get-envoy.sh fetches one and prints its path"),
-        (
-            env!("CARGO_BIN_EXE_host-sim"),
-            &[],
-            "is not an Envoy from 1.36 on: --version prints \"host-sim-cli ",
-        ),
+        (env!("CARGO_BIN_EXE_host-sim"), &[], "is not an Envoy from 1.36 on: --version prints \"host-sim "),
         (&ENVOY, &["--host", "ngx"], "error: --host ngx is for check"),
     ];
     for (envoy, options, said) in rows {

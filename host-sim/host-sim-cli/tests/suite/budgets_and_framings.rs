@@ -66,7 +66,7 @@ fn budgets_are_written_hold_in_the_next_run_and_fail_when_they_are_exceeded() {
     *taken = (most - 1).into();
     fs::write(&file, lower.to_string()).unwrap();
     let (code, out, err) = budgets(&[]);
-    assert_eq!((code, err.as_str()), (Some(1), "1 scenarios, 2 steps, 1 missed\n"), "{out}");
+    assert_eq!((code, err.as_str()), (Some(1), "1 scenario, 2 steps, 1 missed\n"), "{out}");
     let expected = format!(
         "proxy_on_request_headers: host calls\n            - at most {}\n            + {most}\n",
         most - 1

@@ -7,7 +7,7 @@ use std::{
 
 use crate::http::{echo, gateway_with, get, read_message, upstream};
 
-/// A cluster that answers every request with so many bytes.
+/// A cluster that answers every request with this number of bytes.
 fn cluster_of(bytes: usize) -> SocketAddr {
     upstream(move |mut stream| {
         let mut reader = BufReader::new(stream.try_clone().unwrap());

@@ -109,7 +109,7 @@ fn the_command_runs_directories_and_tells_a_miss_by_its_exit_code() {
 
     fs::write(at("miss.yaml"), "{steps: [{request: {path: /}, expect: {status: 429}}]}").unwrap();
     let (code, out, err) = host_sim(&["run", "--wasm", "filter.wasm", "miss.yaml"], directory.path());
-    assert_eq!((code, err.as_str()), (Some(1), "1 scenarios, 1 steps, 1 missed\n"));
+    assert_eq!((code, err.as_str()), (Some(1), "1 scenario, 1 step, 1 missed\n"));
     assert!(
         out.contains(
             "  MISS   1  GET /\n            status\n            - 429\n            + 200\n            trace:\n"

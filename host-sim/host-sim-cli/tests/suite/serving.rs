@@ -93,7 +93,7 @@ fn a_filter_is_loaded_again_when_its_files_change_and_connections_stay() {
     };
     assert_eq!(ask("x-configuration").as_deref(), Some("one"));
     write("config", b"the second");
-    after(&serving.out, "loaded again");
+    after(&serving.out, "reloaded");
     assert_eq!(ask("x-configuration").as_deref(), Some("the second"));
 
     //  the file, what is written to it, and why it is not loaded
@@ -105,13 +105,13 @@ fn a_filter_is_loaded_again_when_its_files_change_and_connections_stay() {
     ];
     for (file, bytes, why) in rows {
         write(file, bytes);
-        let said = after(&serving.err, "not loaded again, the filter before stays: ");
+        let said = after(&serving.err, "Reload failed; still running the previous filter: ");
         assert!(said.contains(why), "{why} in {said}");
         assert_eq!(ask("x-configuration").as_deref(), Some("the second"), "{why}");
     }
     write("config", b"x");
     write("filter.wasm", &guests::guest("chain"));
-    after(&serving.out, "loaded again");
+    after(&serving.out, "reloaded");
     assert_eq!(ask("x-answered").as_deref(), Some("x"));
 }
 

@@ -36,7 +36,7 @@ use crate::{
     worker::SharedWorker,
 };
 
-/// VMs that put something in each other's queues whenever they are told would never come to an end.
+/// VMs that put something in each other's queues in every callback would never come to an end.
 const MAX_QUEUE_ROUNDS: usize = 1000;
 
 /// The most lines that are shown of what was logged after the last request.

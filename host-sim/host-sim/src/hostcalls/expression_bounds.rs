@@ -12,7 +12,7 @@ const MAX_DEPTH: usize = 32;
 /// The most steps that macros in macros may take, by the length of what they may go over.
 const MAX_STEPS: usize = 10_000_000;
 
-/// What macros go over has at least so many elements: there are that many headers.
+/// Macros iterate over at least this number of elements: the number of headers.
 const FEWEST_ELEMENTS: usize = 100;
 
 /// How many words and signs a text has.

@@ -27,7 +27,7 @@ enum Kind {
     Bool,
     /// True for `true`, and false for anything else.
     Flag,
-    /// A number that fits so many bits.
+    /// A number that fits this number of bits.
     Number(u32),
     /// An address.
     Ip,

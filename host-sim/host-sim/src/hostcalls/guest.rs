@@ -17,7 +17,7 @@ pub(crate) struct Guest<'a> {
 /// Why a host call does not succeed.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// The guest is told.
+    /// The guest gets the status.
     Status(Status),
     /// The guest ends.
     Trap(wasmtime::Error),

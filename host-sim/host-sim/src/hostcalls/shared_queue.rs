@@ -12,7 +12,7 @@ fn available(state: &VmState) -> Result<(), Status> {
     if state.shared.flavour.has_shared_data() { Ok(()) } else { Err(Status::Unimplemented) }
 }
 
-/// Readiness is told to the root context, whichever context registers.
+/// The callback goes to the root context, whichever context registers.
 pub(super) fn register_shared_queue(guest: &mut Guest<'_>, name: Slice, Out32(out): Out32) -> Answer {
     let (memory, state) = guest.split();
     available(state)?;

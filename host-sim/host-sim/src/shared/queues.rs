@@ -24,7 +24,7 @@ struct State {
     ready: BTreeMap<VmName, VecDeque<(Listener, u32)>>,
 }
 
-/// A root context: the thread, which of its VMs, and the context. A VM that takes the place of a failed one is told in its stead.
+/// A root context: the thread, which of its VMs, and the context. A VM that replaces a failed one is called in its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Listener {
     pub(crate) vm: VmName,
@@ -35,7 +35,7 @@ pub(crate) struct Listener {
 
 #[derive(Debug)]
 struct Queue {
-    /// Whoever registered last is the one who is told.
+    /// The context that registered last is the one that is called.
     listener: Listener,
     items: VecDeque<Vec<u8>>,
 }
@@ -50,7 +50,7 @@ impl SharedQueues {
         self.waker.get_or_init(|| Sink::new(move |vm| waker(*vm)));
     }
 
-    /// The queue's token. What it holds stays; whoever registered before is told no more.
+    /// The queue's token. The queue keeps its items. Only the context that registers now is called from then on.
     pub(crate) fn register(&self, vm_id: &str, name: &[u8], listener: Listener) -> Result<u32, Status> {
         let mut state = self.lock();
         let next = u32::try_from(state.tokens.len() + 1).map_err(|_| Status::InternalFailure)?;
@@ -68,7 +68,7 @@ impl SharedQueues {
         self.lock().queues.get_mut(&token).ok_or(Status::NotFound)?.items.pop_front().ok_or(Status::Empty)
     }
 
-    /// Puts something into a queue, and tells its listener.
+    /// Puts an item into a queue and calls its listener.
     pub(crate) fn enqueue(&self, token: u32, item: Vec<u8>) -> Result<(), Status> {
         let mut state = self.lock();
         let queue = state.queues.get_mut(&token).ok_or(Status::NotFound)?;

@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// Takes away what a root context is told of an answer: only its callback sees that.
+/// Removes a root context's view of an answer: only its callback sees that.
 fn forget(root: u32) -> impl FnOnce(&mut VmState) {
     move |state| {
         if let Some(root) = state.root(root) {

@@ -118,7 +118,7 @@ impl CodeCache {
         let beside = self.folder.join(own);
         let moved = fs::write(&beside, pack(code)).and_then(|()| fs::rename(&beside, path));
         if moved.is_err() {
-            // What is left of it is in nobody's way, and the error that is told is the first.
+            // A leftover file does no harm, and the first error is the one to report.
             let _ = fs::remove_file(&beside);
         }
         moved.and_then(|()| self.forget_oldest())

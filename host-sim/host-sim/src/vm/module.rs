@@ -20,7 +20,7 @@ pub struct Module {
     inner: wasmtime::Module,
     compiler: Compiler,
     abi: AbiVersion,
-    /// SHA-256 of the code, by which VMs are told apart.
+    /// SHA-256 of the code, which distinguishes VMs.
     digest: [u8; 32],
 }
 

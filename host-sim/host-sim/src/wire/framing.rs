@@ -17,7 +17,7 @@ pub enum Framing {
     Http1,
     /// As over HTTP/2, whatever the protocol: `(5, true)`.
     Http2,
-    /// In pieces of so many bytes, the last of which may be smaller; the end comes by itself.
+    /// In pieces of this number of bytes, the last of which may be smaller; the end comes by itself.
     Pieces(NonZeroUsize),
 }
 

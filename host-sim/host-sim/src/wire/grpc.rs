@@ -31,7 +31,7 @@ pub(crate) fn grpc_status_of(status: u32) -> u32 {
     }
 }
 
-/// What happens to a call of gRPC, as the guest is told.
+/// What happens to a gRPC call, as the guest's callbacks report it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GrpcEvent {
     /// The answer begins.
@@ -77,7 +77,7 @@ impl GrpcEvent {
         let text = |name: &str| trailers.get(name).map(|value| String::from_utf8_lossy(value).into_owned());
         let status = text("grpc-status").and_then(|status| status.parse().ok()).unwrap_or(UNKNOWN);
         let message = text("grpc-message").unwrap_or_default();
-        // What ends without a word is told by the response-code details.
+        // A stream that ends without a status is described by the response-code details.
         let message = if message.is_empty() { VIA_UPSTREAM.to_owned() } else { message };
         Self::Closed { status, message }
     }

@@ -1,7 +1,7 @@
 //! Headers of which Envoy keeps one entry: a repeated line is joined to it.
 //!
 //! These are its inline headers, those that the filters of its standard build register among them. Each kind of map has
-//! its own, and Envoy 1.40 tells them when it starts, under "HTTP header map info". All others keep an entry per line.
+//! its own, and Envoy 1.40 logs them when it starts, under "HTTP header map info". All others keep an entry per line.
 
 use std::{collections::BTreeSet, sync::LazyLock};
 

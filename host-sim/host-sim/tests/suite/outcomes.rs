@@ -1,4 +1,4 @@
-//! What a test is told of a request: by its outcome, and by itself when the test fails.
+//! What a test learns of a request: from its outcome, and from what is printed when the test fails.
 
 use std::{env, process::Command, time::Duration};
 

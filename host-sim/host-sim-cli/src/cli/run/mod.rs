@@ -176,7 +176,8 @@ impl Run {
         }
         let steps: Vec<_> = runs.iter().flat_map(|ran| &ran.report.steps).collect();
         let missed = steps.iter().filter(|step| !step.misses.is_empty()).count();
-        let mut summary = format!("{} scenarios, {} steps, {missed} missed", runs.len(), steps.len());
+        let (scenarios, all) = (number_of(runs.len(), "scenario"), number_of(steps.len(), "step"));
+        let mut summary = format!("{scenarios}, {all}, {missed} missed");
         let not_comparable = steps.iter().filter(|step| !step.not_comparable.is_empty()).count();
         if let Some(Opponent { program, .. }) = &opponent {
             let release = program.release();
@@ -210,4 +211,9 @@ impl Run {
         }
         Ok(report)
     }
+}
+
+/// A number of things, such as `1 step`.
+fn number_of(count: usize, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
