@@ -10,7 +10,8 @@ CREATE TABLE workspaces (
 -- Deleted links and tags belong to workspace 0, which has no keys, until their rows are deleted.
 INSERT INTO workspaces (seq, id, name, created_at) OVERRIDING SYSTEM VALUE VALUES (0, '', 'deleted', 0);
 
--- Only the SHA-256 of a key is kept. `limits` is JSON: class to list of quotas, or null.
+-- Only the SHA-256 of a key is kept. `limits` is JSON: class to list of quotas, or null. `change` is the number of the key's last change;
+-- a revoked key keeps its row, so that gateways learn of it.
 CREATE TABLE api_keys (
     seq BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
@@ -19,21 +20,40 @@ CREATE TABLE api_keys (
     plan TEXT NOT NULL,
     limits TEXT,
     created_at BIGINT NOT NULL,
-    revoked_at BIGINT
+    revoked_at BIGINT,
+    change BIGINT NOT NULL DEFAULT 0
 );
 
--- `version` changes with each change of the keys and is never used again. A gateway that has a list of keys learns from it
--- whether its list is current.
-CREATE TABLE key_directory (version TEXT NOT NULL);
-INSERT INTO key_directory (version) VALUES (CAST(gen_random_uuid() AS TEXT));
-CREATE FUNCTION renew_key_directory() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+-- A row for each of the last changes of keys. A gateway names the last one that it knows. `token` is random, so that a number is not
+-- mistaken for that of another history, after a backup was restored.
+CREATE TABLE key_changes (change BIGINT PRIMARY KEY, token TEXT NOT NULL);
+-- The number of the last change. Who changes a key holds its row until the transaction ends, so changes become visible in the order of
+-- their numbers.
+CREATE TABLE key_directory (change BIGINT NOT NULL);
+INSERT INTO key_directory (change) VALUES (1);
+INSERT INTO key_changes (change, token) VALUES (1, CAST(gen_random_uuid() AS TEXT));
+CREATE INDEX api_keys_by_change ON api_keys (change);
+CREATE FUNCTION number_key_change() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE key_directory SET version = CAST(gen_random_uuid() AS TEXT);
+    UPDATE key_directory SET change = change + 1 RETURNING change INTO NEW.change;
+    INSERT INTO key_changes (change, token) VALUES (NEW.change, CAST(gen_random_uuid() AS TEXT));
+    DELETE FROM key_changes WHERE change <= NEW.change - 100000;
+    RETURN NEW;
+END
+$$;
+CREATE TRIGGER api_keys_changed BEFORE INSERT OR UPDATE ON api_keys
+FOR EACH ROW EXECUTE FUNCTION number_key_change();
+-- A row that is gone cannot be named as removed. So the changes before are forgotten, and gateways ask for all keys.
+CREATE FUNCTION forget_key_changes() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM key_changes;
+    WITH next AS (UPDATE key_directory SET change = change + 1 RETURNING change)
+    INSERT INTO key_changes (change, token) SELECT change, CAST(gen_random_uuid() AS TEXT) FROM next;
     RETURN NULL;
 END
 $$;
-CREATE TRIGGER api_keys_changed AFTER INSERT OR UPDATE OR DELETE ON api_keys
-FOR EACH STATEMENT EXECUTE FUNCTION renew_key_directory();
+CREATE TRIGGER api_keys_deleted AFTER DELETE ON api_keys
+FOR EACH STATEMENT EXECUTE FUNCTION forget_key_changes();
 
 -- Domains on which only one workspace may create links. A domain that was removed has none, and is still nobody else's.
 CREATE TABLE domains (
@@ -120,7 +140,7 @@ CREATE INDEX deleted_links_of_workspace ON deleted_links (workspace_seq, link_se
 -- longer than the rows themselves.
 CREATE TABLE clicks (
     seq BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    id TEXT NOT NULL,
+    id TEXT NOT NULL UNIQUE,
     workspace_seq BIGINT NOT NULL,
     link_seq BIGINT NOT NULL,
     at BIGINT NOT NULL,
@@ -140,6 +160,7 @@ CREATE TABLE clicks (
 );
 CREATE INDEX clicks_of_workspace ON clicks (workspace_seq, at);
 CREATE INDEX clicks_of_link ON clicks (link_seq, at);
+CREATE INDEX clicks_in_order ON clicks (workspace_seq, seq);
 
 -- Kept in the transaction that records the clicks, so they always equal the sum of the rows in `clicks`.
 CREATE TABLE link_totals (
@@ -171,24 +192,9 @@ CREATE INDEX clicks_daily_of_link ON clicks_daily (link_seq, bucket);
 CREATE TABLE retention (kept_from BIGINT NOT NULL);
 INSERT INTO retention (kept_from) VALUES (0);
 
--- The number of the last batch of spooled clicks that is recorded, and of the clicks after it that are recorded too, of each
--- spool: a file of one process.
-CREATE TABLE spools (id TEXT PRIMARY KEY, recorded BIGINT NOT NULL, clicks_ahead BIGINT NOT NULL DEFAULT 0);
-
--- Clicks that the database refused, for an operator to look at and replay. `clicks` is a batch in the form of the spool, `id` the
--- id of its click, or the spool and the number of a batch that cannot be read. `at` is the time of the last click, or the time at
--- which an unreadable batch was set aside.
-CREATE TABLE set_aside_clicks (
-    seq BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    id TEXT NOT NULL UNIQUE,
-    reason TEXT NOT NULL,
-    clicks BYTEA NOT NULL,
-    at BIGINT NOT NULL
-);
-CREATE INDEX set_aside_by_time ON set_aside_clicks (at);
-
 -- `triggers`, `link_ids` and `folder_ids` are JSON lists. Until `old_secret_until`, deliveries are signed with the secret from
--- before the last rotation as well.
+-- before the last rotation as well. `failing_since` is the time of the first failed attempt after the last that succeeded.
+-- `click_cursor` is the number of the last click of which the webhook has heard; null if it hears of none.
 CREATE TABLE webhooks (
     seq BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
@@ -202,11 +208,13 @@ CREATE TABLE webhooks (
     link_scope TEXT,
     link_ids TEXT NOT NULL,
     folder_ids TEXT NOT NULL,
-    failures BIGINT NOT NULL,
+    failing_since BIGINT,
     disabled_at BIGINT,
+    click_cursor BIGINT,
     created_at BIGINT NOT NULL,
     UNIQUE (workspace_seq, url)
 );
+CREATE INDEX webhooks_of_clicks ON webhooks (seq, workspace_seq, click_cursor) WHERE click_cursor IS NOT NULL AND disabled_at IS NULL;
 
 -- The ids in the scope of each webhook, which find the webhooks of a link.
 CREATE TABLE webhook_scopes (
@@ -216,29 +224,19 @@ CREATE TABLE webhook_scopes (
 );
 CREATE INDEX webhook_scopes_of_webhook ON webhook_scopes (webhook_seq);
 
--- The outbox: an event is written by the transaction that causes it, once, with one delivery per receiver. With a snapshot, the
--- payload is only the part before the link.
+-- The outbox: the transaction that causes an event also writes it, once, with one delivery per receiver. The event of a click is written
+-- when a webhook is about to receive it.
 CREATE TABLE webhook_events (
     seq BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
     workspace_seq BIGINT NOT NULL REFERENCES workspaces (seq),
     event TEXT NOT NULL,
     payload TEXT NOT NULL,
-    link_snapshot TEXT,
     created_at BIGINT NOT NULL
 );
 CREATE INDEX webhook_events_by_age ON webhook_events (created_at);
 -- Events about clicks are deleted with their clicks, which may be sooner than other events.
 CREATE INDEX webhook_events_of_clicks ON webhook_events (created_at) WHERE event = 'link.clicked';
-
--- Links as the events of clicks show them, each once for all clicks that are recorded together. `body` is JSON;
--- `last_event_at` is the instant of the latest of these events.
-CREATE TABLE link_snapshots (
-    id TEXT NOT NULL PRIMARY KEY,
-    body TEXT NOT NULL,
-    last_event_at BIGINT NOT NULL
-);
-CREATE INDEX link_snapshots_by_age ON link_snapshots (last_event_at);
 
 -- `due_at` is null once nothing remains to be done; a worker that takes a delivery moves it ahead by its lease.
 CREATE TABLE webhook_deliveries (
@@ -249,9 +247,10 @@ CREATE TABLE webhook_deliveries (
     due_at BIGINT,
     delivered_at BIGINT
 );
--- Deliveries are read webhook by webhook, so that a long or disabled queue delays no other webhook.
-CREATE INDEX webhook_deliveries_due ON webhook_deliveries (webhook_seq, due_at, seq) WHERE due_at IS NOT NULL;
-CREATE INDEX webhook_deliveries_of_event ON webhook_deliveries (event_seq);
+-- Deliveries are read webhook by webhook, so that a long or disabled queue delays no other webhook, and retries before first attempts.
+CREATE INDEX webhook_deliveries_due ON webhook_deliveries (webhook_seq, (CASE attempts WHEN 0 THEN 1 ELSE 0 END), due_at, seq)
+    WHERE due_at IS NOT NULL;
+CREATE INDEX webhook_deliveries_of_event ON webhook_deliveries (event_seq, webhook_seq, seq);
 CREATE INDEX webhook_deliveries_of_webhook ON webhook_deliveries (webhook_seq, seq);
 -- Finds the deliveries that were given up, without reading the others.
 CREATE INDEX webhook_deliveries_failed ON webhook_deliveries (webhook_seq, seq)

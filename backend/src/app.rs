@@ -1,8 +1,6 @@
 //! The assembled service: its state, routes and background tasks.
 
-use std::num::NonZero;
 use std::sync::Arc;
-use std::thread::available_parallelism;
 use std::time::Duration;
 
 use axum::Router;
@@ -13,40 +11,36 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::admission::Admission;
-use crate::answers::Answers;
-use crate::api::known_domains::KnownDomains;
-use crate::api::repeat::Running;
-use crate::availability::Availability;
-use crate::backlogs::Counting;
-use crate::bodies::Bodies;
-use crate::click_rules::Repeats;
-use crate::clock::Clock;
-use crate::error::{ApiError, Code};
-use crate::front::Front;
-use crate::gate::Gate;
-use crate::links::PublicUrl;
-use crate::metrics::Metrics;
-use crate::permits::Permits;
-use crate::recorder::{Recorder, RecorderTask};
-use crate::request_scope::RequestScope;
-use crate::retention::Retention;
-use crate::settings::Settings;
-use crate::state::{App, Shared};
-use crate::store::{Store, checkpoint};
-use crate::targets::Targets;
-use crate::visitor::Agents;
-use crate::webhooks::delivery::Deliverer;
-use crate::{
-    analytics, auth, domains, events, folders, internal, links, qr, redirect, request_scope, retention,
-    sweeper, tags, webhooks,
+use crate::api::backlogs::Counting;
+use crate::api::front::Front;
+use crate::api::redirect::known_domains::KnownDomains;
+use crate::api::redirect::rules::Repeats;
+use crate::api::redirect::targets::Targets;
+use crate::api::running::Running;
+use crate::api::state::{App, Shared};
+use crate::api::{
+    analytics, caller, domains, events, folders, internal, links, openapi, qr, redirect, tags, turn, webhooks,
 };
+use crate::clicks::{Recorder, RecorderTask};
+use crate::deliver::Deliverer;
+use crate::domain::agent::Agents;
+use crate::domain::clock::Clock;
+use crate::domain::public_url::PublicUrl;
+use crate::domain::retention::Retention;
+use crate::http::error::{ApiError, Code};
+use crate::http::fair::Fair;
+use crate::http::scope::{self, RequestScope};
+use crate::metrics::Metrics;
+use crate::settings::Settings;
+use crate::store::availability::Availability;
+use crate::store::{Store, checkpoint};
+use crate::sweep::{self, Background, expiry};
 
 /// Maximum number of QR codes that are drawn at once.
 const DRAWING: usize = 1;
 
-/// Time limit for the last clicks during a shutdown. What is spooled by then is recorded by the next process, so that waiting longer for a
-/// database that does not answer gains nothing.
+/// Time limit for the last clicks during a shutdown. What is in the click log by then is recorded by the next process, so that waiting
+/// longer for a database that does not answer gains nothing.
 const LAST_CLICKS: Duration = Duration::from_secs(5);
 /// Time limit for the background tasks during a shutdown. Webhook deliveries take up to 15 s, and then write their results.
 const LAST_TASKS: Duration = Duration::from_secs(20);
@@ -73,33 +67,30 @@ impl Backend {
         let metrics = Metrics::new();
         let announced = Arc::new(Notify::new());
         let (stop, stopped) = watch::channel(false);
-        let (recorder, recorder_task) = Recorder::start(
-            store.clone(),
-            clock.clone(),
-            settings.public_url.clone(),
-            Arc::clone(&announced),
-            metrics.clone(),
-            settings.when_full,
-        );
+        let (recorder, recorder_task) =
+            Recorder::start(store.clone(), Arc::clone(&announced), metrics.clone());
         let deliverer = Deliverer::new(
             store.clone(),
             clock.clone(),
             settings.webhook_addresses.clone(),
+            settings.public_url.clone(),
             Arc::clone(&announced),
             metrics.clone(),
         );
         let deliverer = tokio::spawn(deliverer.run(stopped.clone()));
         let deleted = Arc::new(Notify::new());
-        let sweeper = sweeper::run(store.clone(), clock.clone(), Arc::clone(&deleted), stopped.clone());
-        let sweeper = tokio::spawn(sweeper);
+        let background = Background {
+            store: store.clone(),
+            clock: clock.clone(),
+            public: settings.public_url.clone(),
+            metrics: metrics.clone(),
+        };
+        let sweeper = tokio::spawn(sweep::run(background.clone(), Arc::clone(&deleted), stopped.clone()));
         let checkpoints = tokio::spawn(checkpoint::run(store.clone(), stopped.clone()));
         let retention = Retention::new(settings.retention);
-        let deletion = tokio::spawn(retention::run(store.clone(), clock.clone(), retention, stopped));
+        let deletion = tokio::spawn(expiry::run(background, retention, stopped));
         let scope = Arc::new(RequestScope::new(metrics.clone(), settings.request_timeout));
-        let gate =
-            Arc::new(Gate::new(available_parallelism().map_or(1, NonZero::get), store.pause_of_busy()));
-        let admission = Admission::new(store.analytics().readers, Arc::clone(&gate));
-        let permits = Permits::new(store.connections() / 2, Arc::clone(&gate));
+        let fair = Fair::new(store.analytics().readers as usize, settings.request_timeout);
         let availability = Availability::of(store.clone());
         let default = settings.public_url.default_domain();
         let domains = KnownDomains::new(default, store.clone(), stop.subscribe());
@@ -113,11 +104,7 @@ impl Backend {
             public_url: settings.public_url,
             webhook_addresses: settings.webhook_addresses,
             recorder,
-            gate,
-            admission,
-            permits,
-            bodies: Bodies::new(),
-            answers: Answers::new(),
+            fair,
             drawing: Arc::new(Semaphore::new(DRAWING)),
             click_rules: settings.clicks,
             repeats: Repeats::default(),
@@ -137,24 +124,24 @@ impl Backend {
     /// The public routes: the API, redirects and `/healthz`.
     pub fn router(&self) -> Router {
         let router = Router::new()
-            .merge(links::routes::router())
+            .merge(links::router())
             .merge(tags::router())
-            .merge(folders::routes::router())
+            .merge(folders::router())
             .merge(domains::router())
-            .merge(webhooks::routes::router())
-            .route_layer(from_fn_with_state(Arc::clone(&self.app), auth::permitted))
+            .merge(webhooks::router())
             .merge(analytics::router())
             .merge(events::router())
-            .route_layer(from_fn_with_state(Arc::clone(&self.app), auth::authenticated))
+            .route_layer(from_fn_with_state(Arc::clone(&self.app), turn::in_turn))
+            .route_layer(from_fn_with_state(Arc::clone(&self.app), caller::authenticated))
             .merge(qr::router())
             .merge(redirect::router());
-        let router = router.route("/openapi.json", routing::get(crate::openapi::document));
+        let router = router.route("/openapi.json", routing::get(openapi::document));
         router
             .route("/healthz", routing::get(healthz))
             .fallback(unknown_route)
             .method_not_allowed_fallback(unknown_method)
             .with_state(Arc::clone(&self.app))
-            .layer(from_fn_with_state(Arc::clone(&self.scope), request_scope::within))
+            .layer(from_fn_with_state(Arc::clone(&self.scope), scope::within))
     }
 
     /// The public listener's handler. It serves redirects without the router.
@@ -170,7 +157,7 @@ impl Backend {
             .fallback(unknown_route)
             .method_not_allowed_fallback(unknown_method)
             .with_state(Arc::clone(&self.app))
-            .layer(from_fn_with_state(Arc::clone(&self.scope), request_scope::within))
+            .layer(from_fn_with_state(Arc::clone(&self.scope), scope::within))
     }
 
     /// The database.
@@ -185,19 +172,19 @@ impl Backend {
         &self.app.public_url
     }
 
-    /// Returns when all clicks before the call are stored.
+    /// Returns when all clicks before the call are in the database.
     pub async fn flush_clicks(&self) {
         self.app.recorder.flush().await;
     }
 
     /// The number of clicks that the next process will record if this one ends now. The result goes on to tell it after
     /// [`Self::shut_down`].
-    pub fn spooled_clicks(&self) -> impl Fn() -> u64 + use<> {
+    pub fn logged_clicks(&self) -> impl Fn() -> u64 + use<> {
         let app = Arc::clone(&self.app);
-        move || app.recorder.spooled()
+        move || app.recorder.logged()
     }
 
-    /// Stops the background tasks: stores the queued clicks, finishes running deliveries and closes the database. Call
+    /// Stops the background tasks: writes the accepted clicks, finishes running deliveries and closes the database. Call
     /// it after the last request. It takes at most 30 s, whatever the database does.
     pub async fn shut_down(self) {
         self.recorder.finish(LAST_CLICKS).await;
@@ -281,11 +268,12 @@ mod tests {
         let document: Value = serde_json::from_slice(&document).unwrap();
         let paths = document["paths"].as_object().unwrap().keys();
 
-        let _all_permits = app.permits.take_all(workspace.seq);
-        let place = app.admission.place(&workspace).unwrap();
-        let _query = app.admission.admit(&workspace, place).await.unwrap();
-        let uses = || app.permits.uses(workspace.seq) + app.admission.uses(workspace.seq);
-        let (before, mut waited) = (uses(), 0);
+        for route in turn::QUERIES {
+            assert!(document["paths"][route]["get"].is_object(), "{route}");
+        }
+        let _all_places = app.fair.take_all(workspace.seq);
+        let waiting = || app.fair.waiting(workspace.seq);
+        let mut waited = 0;
         for path in paths.filter(|path| !OPEN.contains(&path.as_str())) {
             for method in METHODS {
                 let refused = send(&router, &method, path, "unknown").await.status();
@@ -294,7 +282,7 @@ mod tests {
                 }
                 assert_eq!(refused, StatusCode::UNAUTHORIZED, "{method} {path}");
                 let waits = pin!(async {
-                    while uses() == before {
+                    while waiting() == 0 {
                         tokio::task::yield_now().await;
                     }
                 });

@@ -6,79 +6,37 @@
 //!
 //! [`Store`] is the database, [`Backend`] the service that uses it, and [`server`] contains the listeners.
 
-mod admission;
-pub(crate) mod analytics;
-mod answers;
+mod apart;
 mod api;
 mod app;
-mod auth;
-mod availability;
-mod background;
-mod backlogs;
 pub mod backup;
-mod bodies;
-mod click_rules;
-mod clock;
+mod clicks;
+mod deliver;
 mod domain;
-mod domains;
-mod error;
-mod event_body;
-mod events;
-mod folders;
-mod front;
-mod gate;
-mod held;
 mod http;
-pub mod ids;
 pub mod import;
-mod internal;
-mod json_list;
-mod json_parts;
-pub mod keys;
-mod links;
-mod long_read;
 mod metrics;
-mod openapi;
-mod path;
-mod permits;
-mod qr;
-mod query;
-mod recorder;
-mod redirect;
-mod request_scope;
-mod retention;
-mod room;
-mod selection;
-mod semaphores;
-pub mod server;
-mod set_aside;
 mod settings;
-mod state;
 mod store;
-mod sweeper;
-mod tags;
-mod targets;
-mod value_count;
-mod visitor;
-mod visitor_address;
-mod webhooks;
-mod when;
-mod workload;
+mod sweep;
 
+pub use api::front::Front;
+pub use api::keys;
+pub use api::redirect::rules::{ClickRules, LocationHeaders};
 pub use app::Backend;
-pub use bodies::MAX_BODY_BYTES;
-pub use click_rules::{ClickRules, LocationHeaders};
-pub use clock::{Clock, SteppedClock};
-pub use domains::{InvalidDomain, parse_domain};
-pub use error::{ApiError, Code, InvalidField};
-pub use front::Front;
-pub use links::{InvalidPublicUrl, PublicUrl};
-pub use recorder::WhenFull;
+pub use clicks::{ClickLogError, check_click_log};
+pub use domain::address_policy::AddressPolicy;
+pub use domain::click::{Click, ClickDetails};
+pub use domain::clock::{Clock, SteppedClock};
+pub use domain::domain_name::{InvalidDomain, parse_domain};
+pub use domain::public_url::{InvalidPublicUrl, PublicUrl};
+pub use domain::visitor_address::KeptAddress;
+pub use domain::{ids, signature};
+pub use http::error::{ApiError, Code, InvalidField};
+pub use http::fair::MAX_BODY_BYTES;
+pub use http::server;
 pub use settings::Settings;
 pub use store::{
-    Analytics, AssignedDomain, Click, ClickDetails, DomainConflict, KeyRecord, Limits, Replayed,
-    SchemaProblem, Serving, SetAside, Store, StoreError, Workspace,
+    Analytics, AssignedDomain, DomainConflict, KeyRecord, Limits, SchemaProblem, Serving, Store, StoreError,
+    Workspace,
 };
-pub use visitor_address::KeptAddress;
-pub use webhooks::address::AddressPolicy;
-pub use webhooks::signature;

@@ -8,7 +8,6 @@ use std::time::Duration;
 use axum::http::header::ACCEPT;
 use axum::http::{HeaderMap, Method};
 use jiff::Timestamp;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -17,29 +16,35 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use rustc_hash::FxHashMap;
 
-use crate::store::{OutboxBacklog, PoolState};
+use crate::domain::click::ClickOutcome;
+use crate::domain::load::{OutboxBacklog, PoolState};
 
 /// Bucket bounds of the request duration histogram, in seconds.
 const SECONDS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0];
 
 const OPENMETRICS: &str = "application/openmetrics-text";
 
+/// Names and values of labels.
+type Labels<const N: usize, V = &'static str> = [(&'static str, V); N];
+
 /// The counters and gauges. Cheap to clone; clones share their values.
 #[derive(Clone)]
 pub(crate) struct Metrics {
-    requests: Family<Request, Counter>,
-    seconds: Family<Route, Histogram>,
-    clicks: Family<Clicks, Counter>,
-    webhook_attempts: Family<Attempts, Counter>,
-    spool_clicks: Gauge,
-    spool_bytes: Gauge,
-    spool_used: Gauge<f64, AtomicU64>,
+    /// By method, matched route and status. The method is `other` for an unknown one. Clients can therefore not create arbitrary labels.
+    requests: Family<Labels<3, String>, Counter>,
+    seconds: Family<Labels<1, String>, Histogram>,
+    clicks: Family<Labels<1>, Counter>,
+    webhook_attempts: Family<Labels<1>, Counter>,
+    webhook_events_dropped: Counter,
+    click_log_clicks: Gauge,
+    click_log_bytes: Gauge,
+    click_log_used: Gauge<f64, AtomicU64>,
     /// Without a label. A family can be without a value, too.
-    set_aside: Family<[(&'static str, &'static str); 0], Gauge>,
-    outbox_deliveries: Family<Outbox, Gauge>,
-    outbox_oldest: Family<Outbox, Gauge>,
-    connections: Family<Connections, Gauge>,
-    max_connections: Family<Pool, Gauge>,
+    webhook_lag: Family<Labels<0>, Gauge>,
+    outbox_deliveries: Family<Labels<1>, Gauge>,
+    outbox_oldest: Family<Labels<1>, Gauge>,
+    connections: Family<Labels<2>, Gauge>,
+    max_connections: Family<Labels<1>, Gauge>,
     routes: Arc<RwLock<FxHashMap<String, Arc<Counted>>>>,
     registry: Arc<Mutex<Registry>>,
 }
@@ -49,68 +54,6 @@ pub(crate) struct Metrics {
 struct Counted {
     seconds: Histogram,
     requests: RwLock<Vec<(&'static str, u16, Counter)>>,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Request {
-    /// The request method, or `other` for an unknown method, so that clients cannot create arbitrary labels.
-    method: &'static str,
-    /// The matched route pattern, so that the number of labels is bounded.
-    route: String,
-    status: u16,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Route {
-    route: String,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Clicks {
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Attempts {
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Outbox {
-    state: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Connections {
-    pool: &'static str,
-    state: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Pool {
-    pool: &'static str,
-}
-
-/// The outcome of a click.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ClickOutcome {
-    Recorded,
-    /// The visitor is a bot.
-    Bot,
-    /// A browser loaded the page in advance.
-    Prefetch,
-    /// The visitor asked not to be counted.
-    Untracked,
-    /// The visitor was already counted within the hour.
-    Repeated,
-    /// The link was deleted before the click was recorded.
-    Orphaned,
-    /// The database refused the click.
-    SetAside,
-    /// The click could not be stored before the process ended.
-    Lost,
-    /// The buffer was full and `WhenFull::Drop` is set.
-    Dropped,
 }
 
 /// A text format that Prometheus reads.
@@ -178,34 +121,6 @@ fn histogram() -> Histogram {
     Histogram::new(SECONDS)
 }
 
-impl ClickOutcome {
-    const ALL: [Self; 9] = [
-        Self::Recorded,
-        Self::Bot,
-        Self::Prefetch,
-        Self::Untracked,
-        Self::Repeated,
-        Self::Orphaned,
-        Self::SetAside,
-        Self::Lost,
-        Self::Dropped,
-    ];
-
-    fn label(self) -> &'static str {
-        match self {
-            Self::Recorded => "recorded",
-            Self::Bot => "bot",
-            Self::Prefetch => "prefetch",
-            Self::Untracked => "untracked",
-            Self::Repeated => "repeated",
-            Self::Orphaned => "orphaned",
-            Self::SetAside => "set_aside",
-            Self::Lost => "lost",
-            Self::Dropped => "dropped",
-        }
-    }
-}
-
 impl Metrics {
     pub(crate) fn new() -> Self {
         let mut registry = Registry::with_prefix("weir_backend");
@@ -216,30 +131,41 @@ impl Metrics {
         let clicks = Family::default();
         // The counters start at zero, so that the first lost click is an increase.
         for outcome in ClickOutcome::ALL {
-            drop(clicks.get_or_create(&Clicks { outcome: outcome.label() }));
+            drop(clicks.get_or_create(&[("outcome", outcome.label())]));
         }
         registry.register("clicks", "Clicks on short links", clicks.clone());
         let webhook_attempts = Family::default();
         registry.register("webhook_attempts", "Attempts to deliver webhook events", webhook_attempts.clone());
-        let (spool_clicks, spool_bytes) = (Gauge::default(), Gauge::default());
-        registry.register("spool_clicks", "Clicks that are spooled and not recorded", spool_clicks.clone());
+        let webhook_events_dropped = Counter::default();
+        registry.register(
+            "webhook_events_dropped",
+            "Webhook events that were dropped because no attempt was made in time",
+            webhook_events_dropped.clone(),
+        );
+        let (click_log_clicks, click_log_bytes) = (Gauge::default(), Gauge::default());
+        registry.register(
+            "click_log_clicks",
+            "Clicks of the click log that are not in the database",
+            click_log_clicks.clone(),
+        );
         registry.register_with_unit(
-            "spool",
-            "Size of the clicks that are spooled and not recorded",
+            "click_log",
+            "Size of the clicks that are not in the database",
             Unit::Bytes,
-            spool_bytes.clone(),
+            click_log_bytes.clone(),
         );
-        let spool_used = Gauge::default();
+        let click_log_used = Gauge::default();
         registry.register(
-            "spool_used_ratio",
-            "Share of the spool's room that is used, by clicks or by bytes",
-            spool_used.clone(),
+            "click_log_used_ratio",
+            "Share of the maximum size of the click log that is used",
+            click_log_used.clone(),
         );
-        let set_aside = Family::default();
-        registry.register(
-            "set_aside_entries",
-            "Clicks and batches that the database refused",
-            set_aside.clone(),
+        let webhook_lag = Family::default();
+        registry.register_with_unit(
+            "webhook_lag",
+            "Age of the oldest click of which an enabled webhook has not heard",
+            Unit::Seconds,
+            webhook_lag.clone(),
         );
         let (outbox_deliveries, outbox_oldest) = (Family::default(), Family::default());
         registry.register("outbox_deliveries", "Pending webhook deliveries", outbox_deliveries.clone());
@@ -257,10 +183,11 @@ impl Metrics {
             seconds,
             clicks,
             webhook_attempts,
-            spool_clicks,
-            spool_bytes,
-            spool_used,
-            set_aside,
+            webhook_events_dropped,
+            click_log_clicks,
+            click_log_bytes,
+            click_log_used,
+            webhook_lag,
             outbox_deliveries,
             outbox_oldest,
             connections,
@@ -284,7 +211,8 @@ impl Metrics {
                 return;
             }
         }
-        let labels = Request { method, route: route.to_owned(), status };
+        let labels =
+            [("method", method.to_owned()), ("route", route.to_owned()), ("status", status.to_string())];
         let counter = self.requests.get_or_create_owned(&labels);
         counter.inc();
         let mut requests = counted.requests.write().unwrap_or_else(PoisonError::into_inner);
@@ -297,7 +225,7 @@ impl Metrics {
         if let Some(counted) = self.routes.read().unwrap_or_else(PoisonError::into_inner).get(route) {
             return Arc::clone(counted);
         }
-        let seconds = self.seconds.get_or_create_owned(&Route { route: route.to_owned() });
+        let seconds = self.seconds.get_or_create_owned(&[("route", route.to_owned())]);
         let counted = Arc::new(Counted { seconds, requests: RwLock::default() });
         let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(routes.entry(route.to_owned()).or_insert(counted))
@@ -305,33 +233,22 @@ impl Metrics {
 
     pub(crate) fn clicks(&self, outcome: ClickOutcome, count: usize) {
         let count = u64::try_from(count).unwrap_or(u64::MAX);
-        self.clicks.get_or_create(&Clicks { outcome: outcome.label() }).inc_by(count);
+        self.clicks.get_or_create(&[("outcome", outcome.label())]).inc_by(count);
     }
 
     pub(crate) fn webhook_attempt(&self, outcome: &'static str) {
-        self.webhook_attempts.get_or_create(&Attempts { outcome }).inc();
+        self.webhook_attempts.get_or_create(&[("outcome", outcome)]).inc();
     }
 
-    /// The number of clicks that are spooled and not recorded.
-    pub(crate) fn spooled_clicks(&self) -> u64 {
-        u64::try_from(self.spool_clicks.get()).unwrap_or_default()
+    pub(crate) fn webhook_events_dropped(&self, count: usize) {
+        self.webhook_events_dropped.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
     }
 
-    /// Sets the gauges of the spool. `used` is the share of its room, from 0 to 1.
-    pub(crate) fn spool(&self, clicks: usize, bytes: usize, used: f64) {
-        self.spool_clicks.set(gauge(clicks));
-        self.spool_bytes.set(gauge(bytes));
-        self.spool_used.set(used);
-    }
-
-    /// Sets the gauge of the entries that are set aside. If the database does not answer, the series is absent.
-    pub(crate) fn set_aside(&self, entries: Option<i64>) {
-        match entries {
-            Some(entries) => {
-                self.set_aside.get_or_create(&[]).set(entries);
-            }
-            None => self.set_aside.clear(),
-        }
+    /// Sets the gauges of the click log. `used` is the share of its maximum size, from 0 to 1.
+    pub(crate) fn click_log(&self, clicks: u64, bytes: u64, used: f64) {
+        self.click_log_clicks.set(clicks.cast_signed());
+        self.click_log_bytes.set(bytes.cast_signed());
+        self.click_log_used.set(used);
     }
 
     /// Sets the gauges of the outbox. If the database does not answer, the series are absent.
@@ -339,13 +256,14 @@ impl Metrics {
         let Some(waiting) = waiting else {
             self.outbox_deliveries.clear();
             self.outbox_oldest.clear();
+            self.webhook_lag.clear();
             return;
         };
+        let seconds_since = |at: Option<Timestamp>| now.duration_since(at.unwrap_or(now)).as_secs().max(0);
+        self.webhook_lag.get_or_create(&[]).set(seconds_since(waiting.oldest_unattempted));
         for (state, deliveries) in waiting.by_state() {
-            self.outbox_deliveries.get_or_create(&Outbox { state }).set(deliveries.count);
-            let since = deliveries.oldest.unwrap_or(now);
-            let seconds = now.duration_since(since).as_secs().max(0);
-            self.outbox_oldest.get_or_create(&Outbox { state }).set(seconds);
+            self.outbox_deliveries.get_or_create(&[("state", state)]).set(deliveries.count);
+            self.outbox_oldest.get_or_create(&[("state", state)]).set(seconds_since(deliveries.oldest));
         }
     }
 
@@ -353,9 +271,9 @@ impl Metrics {
     pub(crate) fn connections(&self, pools: &[PoolState]) {
         for PoolState { pool, max, idle, used } in pools {
             for (state, count) in [("idle", *idle), ("used", *used)] {
-                self.connections.get_or_create(&Connections { pool, state }).set(gauge(count));
+                self.connections.get_or_create(&[("pool", *pool), ("state", state)]).set(gauge(count));
             }
-            self.max_connections.get_or_create(&Pool { pool }).set(i64::from(*max));
+            self.max_connections.get_or_create(&[("pool", *pool)]).set(i64::from(*max));
         }
     }
 

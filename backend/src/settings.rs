@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use crate::click_rules::ClickRules;
-use crate::links::PublicUrl;
-use crate::recorder::WhenFull;
-use crate::webhooks::address::AddressPolicy;
+use crate::api::redirect::rules::ClickRules;
+use crate::domain::address_policy::AddressPolicy;
+use crate::domain::public_url::PublicUrl;
 
 /// Settings of the service. [`Settings::new`] returns the defaults.
 #[derive(Clone, Debug)]
@@ -22,18 +21,16 @@ pub struct Settings {
     pub request_timeout: Duration,
     /// Maximum number of webhooks in a workspace.
     pub max_webhooks: u32,
-    /// Time for which a cached link is followed while the database is unavailable.
+    /// Time for which a cached link is followed. After it, a visit waits for the database.
     pub max_stale: Duration,
-    /// Behaviour of redirects while the click buffer is full.
-    pub when_full: WhenFull,
     /// The time for which clicks are kept. None keeps them forever. Rollups are always kept.
     pub retention: Option<Duration>,
 }
 
 impl Settings {
     /// The defaults for a service at this URL: webhooks to public addresses only, 30 s per request, 20 webhooks per
-    /// workspace, and cached links for 10 minutes while the database is unavailable. Redirects wait while the click buffer is
-    /// full. Clicks are kept forever. There is no internal token.
+    /// workspace, and cached links for 10 minutes while the database is unavailable. Clicks are kept
+    /// forever. There is no internal token.
     #[must_use]
     pub fn new(public_url: PublicUrl) -> Self {
         Self {
@@ -44,7 +41,6 @@ impl Settings {
             request_timeout: Duration::from_secs(30),
             max_webhooks: 20,
             max_stale: Duration::from_secs(600),
-            when_full: WhenFull::default(),
             retention: None,
         }
     }

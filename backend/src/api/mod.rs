@@ -1,4 +1,24 @@
 //! The endpoints, and what they share.
 
-pub(crate) mod known_domains;
+pub(crate) mod analytics;
+pub(crate) mod backlogs;
+pub(crate) mod caller;
+pub(crate) mod domains;
+pub(crate) mod events;
+pub(crate) mod folders;
+pub(crate) mod front;
+pub(crate) mod internal;
+pub(crate) mod json_array;
+pub mod keys;
+pub(crate) mod links;
+pub(crate) mod openapi;
+pub(crate) mod qr;
+pub(crate) mod redirect;
+mod refusal;
 pub(crate) mod repeat;
+pub(crate) mod running;
+pub(crate) mod selection;
+pub(crate) mod state;
+pub(crate) mod tags;
+pub(crate) mod turn;
+pub(crate) mod webhooks;

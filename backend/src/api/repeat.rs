@@ -3,9 +3,6 @@
 //! A client that does not know whether a creation succeeded sends it again with the same key, and gets the answer of the first. A
 //! creation that was refused or failed has created nothing, so its repetition is a new attempt.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
-
 use axum::extract::FromRequestParts;
 use axum::http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use axum::http::request::Parts;
@@ -14,10 +11,11 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::auth::Caller;
-use crate::bodies::Received;
-use crate::error::{ApiError, Code};
-use crate::state::Shared;
+use super::caller::Caller;
+use super::running::Run;
+use super::state::Shared;
+use crate::http::error::{ApiError, Code};
+use crate::http::fair::Received;
 use crate::store::{KeptAnswer, Recording, Repeatable, StoreError, to_json};
 
 /// The header with the key.
@@ -26,32 +24,6 @@ const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 /// Maximum length of a key, in characters.
 pub(crate) const MAX_KEY: usize = 255;
-
-/// The creations with a key that run in this process: the number of the workspace, and the key.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Running(Arc<Mutex<HashSet<(i64, String)>>>);
-
-/// A creation with a key, until it ends.
-#[derive(Debug)]
-struct Run {
-    running: Running,
-    of: (i64, String),
-}
-
-impl Running {
-    /// None if a creation with this key is running.
-    fn begin(&self, workspace: i64, key: &str) -> Option<Run> {
-        let of = (workspace, key.to_owned());
-        let begun = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(of.clone());
-        begun.then(|| Run { running: self.clone(), of })
-    }
-}
-
-impl Drop for Run {
-    fn drop(&mut self) {
-        self.running.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.of);
-    }
-}
 
 /// Whether the client may repeat the request. A request that is a repetition does not reach its handler.
 #[derive(Debug)]

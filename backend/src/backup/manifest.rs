@@ -193,8 +193,8 @@ impl Manifest {
         })
     }
 
-    /// The names of the copies of spools, in the order in which they were named.
-    pub(super) fn spools(&self) -> impl Iterator<Item = &str> {
+    /// The names of the copies of click logs, in the order in which they were named.
+    pub(super) fn click_logs(&self) -> impl Iterator<Item = &str> {
         let names = self.files.iter().map(|file| file.name.as_str());
         names.filter(|name| *name != self.database.copy())
     }
@@ -233,7 +233,7 @@ mod tests {
             Manifest::write(folder.path(), Kind::Sqlite, names).unwrap();
             change(folder.path());
             match (Manifest::verified(folder.path(), Kind::Sqlite), expected) {
-                (Ok(manifest), None) => assert!(manifest.spools().eq(["clicks-1"])),
+                (Ok(manifest), None) => assert!(manifest.click_logs().eq(["clicks-1"])),
                 (Err(error), Some(expected)) => assert!(error.to_string().contains(expected), "{error}"),
                 (found, _) => panic!("{expected:?}: {found:?}"),
             }

@@ -1,14 +1,12 @@
 //! Backup of a running service, and restore into a new database.
 //!
-//! A backup is a folder with a copy of the database (`weir.db` for SQLite, `weir.pgdump` for PostgreSQL), of each spool
+//! A backup is a folder with a copy of the database (`weir.db` for SQLite, `weir.pgdump` for PostgreSQL), of each click log
 //! (`clicks-1`, …) and a manifest, which is written last. Only a folder as its manifest describes it is restored.
 //!
-//! The spools are copied first. A click that is recorded between the two copies is then in both. The
-//! database contains the number of the last recorded batch, so the click is not recorded twice. In the other order, the
-//! click could be in neither copy.
+//! The click logs are copied first. A click that is recorded between the two copies is then in both. It has the same id in both, so that it is not
+//! recorded twice. In the other order, the click could be in neither copy.
 
 mod manifest;
-mod spool;
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -23,7 +21,7 @@ use url::Url;
 
 pub use self::manifest::NotABackup;
 use self::manifest::{Kind, Manifest};
-use crate::store::{Location, Store, StoreError, spool_of, with_suffix};
+use crate::store::{Location, Store, StoreError, with_suffix};
 
 /// Maximum wait for a SQLite file that another process has locked.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -50,9 +48,6 @@ pub enum BackupError {
         /// The first problem that SQLite reports.
         problem: String,
     },
-    /// The service changed a spool faster than it could be copied.
-    #[error("{}: the spool changed during each of {} copies", .0.display(), spool::ATTEMPTS)]
-    Unsteady(PathBuf),
     /// The folder to restore is not a complete backup.
     #[error("{} cannot be restored: {problem}", folder.display())]
     NotABackup {
@@ -61,13 +56,13 @@ pub enum BackupError {
         /// The reason.
         problem: NotABackup,
     },
-    /// A file that `--spool` names does not exist. A process creates its spool when it starts.
-    #[error("--spool {}: no such file", .0.display())]
-    NoSpool(PathBuf),
-    /// The backup has more spools than `--spool` names files.
-    #[error("the backup has {found} spools, but --spool names {named} files")]
-    Spools {
-        /// Number of spools in the backup.
+    /// A file that `--click-log` names does not exist. A process creates its click log when it starts.
+    #[error("--click-log {}: no such file", .0.display())]
+    NoClickLog(PathBuf),
+    /// The backup has more click logs than `--click-log` names files.
+    #[error("the backup has {found} click logs, but --click-log names {named} files")]
+    ClickLogs {
+        /// Number of click logs in the backup.
         found: usize,
         /// Number of named files.
         named: usize,
@@ -85,32 +80,29 @@ pub enum BackupError {
     Store(#[from] StoreError),
 }
 
-/// The spools of a database: the named files. By default, the spool next to a SQLite file.
-fn spools_of(location: &Location, named: &[PathBuf]) -> Vec<PathBuf> {
-    match location {
-        Location::Sqlite(file) if named.is_empty() => vec![spool_of(file)],
-        Location::Sqlite(_) | Location::Postgres(_) => named.to_vec(),
-    }
+/// The click logs of a database: the named files, or the default one.
+fn click_logs_of(location: &Location, named: &[PathBuf]) -> Vec<PathBuf> {
+    if named.is_empty() { vec![location.click_log()] } else { named.to_vec() }
 }
 
-/// Copies a database and the spools of its processes to a new folder. `spools` may be empty for SQLite, which has one spool.
+/// Copies a database and the click logs of its processes to a new folder. Without `click_logs`, it copies the default one if that exists.
 ///
 /// # Errors
-/// [`BackupError`] if the database or a file of `spools` does not exist, or a copy fails. The folder is then not created.
-pub async fn backup(database: &str, spools: &[PathBuf], folder: &Path) -> Result<(), BackupError> {
+/// [`BackupError`] if the database or a file of `click_logs` does not exist, or a copy fails. The folder is then not created.
+pub async fn backup(database: &str, click_logs: &[PathBuf], folder: &Path) -> Result<(), BackupError> {
     let location = Location::parse(database)?;
     // Removes a trailing slash.
     let folder = folder.components().as_path();
     if folder.exists() {
         return Err(BackupError::Exists(folder.to_owned()));
     }
-    if let Some(missing) = spools.iter().find(|spool| !spool.exists()) {
-        return Err(BackupError::NoSpool(missing.clone()));
+    if let Some(missing) = click_logs.iter().find(|click_log| !click_log.exists()) {
+        return Err(BackupError::NoClickLog(missing.clone()));
     }
     Store::expect_schema(database).await?;
     let incomplete = with_suffix(folder, ".incomplete");
     fs::create_dir(&incomplete).map_err(failed(&incomplete))?;
-    let copied = copy_to(&location, spools, &incomplete).await;
+    let copied = copy_to(&location, click_logs, &incomplete).await;
     let done = copied.and_then(|()| fs::rename(&incomplete, folder).map_err(failed(folder)));
     if done.is_err()
         && let Err(error) = fs::remove_dir_all(&incomplete)
@@ -120,13 +112,13 @@ pub async fn backup(database: &str, spools: &[PathBuf], folder: &Path) -> Result
     done
 }
 
-async fn copy_to(location: &Location, spools: &[PathBuf], folder: &Path) -> Result<(), BackupError> {
-    let spools = spools_of(location, spools);
+async fn copy_to(location: &Location, click_logs: &[PathBuf], folder: &Path) -> Result<(), BackupError> {
+    let click_logs = click_logs_of(location, click_logs);
     let mut names = Vec::new();
-    // A SQLite file that no service has opened has no spool.
-    for (number, spool) in (1..).zip(spools.iter().filter(|spool| spool.exists())) {
+    // A database that no service has used has no click log.
+    for (number, click_log) in (1..).zip(click_logs.iter().filter(|click_log| click_log.exists())) {
         let name = format!("clicks-{number}");
-        spool::copy(spool, &folder.join(&name)).await?;
+        copy_click_log(click_log, &folder.join(&name))?;
         names.push(name);
     }
     let kind = Kind::of(location);
@@ -152,32 +144,33 @@ async fn copy_to(location: &Location, spools: &[PathBuf], folder: &Path) -> Resu
     Manifest::write(folder, kind, names)
 }
 
-/// Restores a backup to a database that does not exist (SQLite) or is empty (PostgreSQL). `spools` may be empty for SQLite.
+/// Restores a backup to a database that does not exist (SQLite) or is empty (PostgreSQL). Without `click_logs`, it restores the default one.
 ///
 /// # Errors
 /// [`BackupError`] if the folder is not a complete backup, or the restore fails. The database then still does not exist or is still empty.
-pub async fn restore(database: &str, spools: &[PathBuf], folder: &Path) -> Result<(), BackupError> {
+pub async fn restore(database: &str, click_logs: &[PathBuf], folder: &Path) -> Result<(), BackupError> {
     let location = Location::parse(database)?;
     let manifest = Manifest::verified(folder, Kind::of(&location))?;
-    let copies: Vec<PathBuf> = manifest.spools().map(|name| folder.join(name)).collect();
-    let spools = spools_of(&location, spools);
-    // A process without a copy starts with an empty spool.
-    if copies.len() > spools.len() {
-        return Err(BackupError::Spools { found: copies.len(), named: spools.len() });
+    let copies: Vec<PathBuf> = manifest.click_logs().map(|name| folder.join(name)).collect();
+    let click_logs = click_logs_of(&location, click_logs);
+    // A process without a copy starts with an empty click log.
+    if copies.len() > click_logs.len() {
+        return Err(BackupError::ClickLogs { found: copies.len(), named: click_logs.len() });
     }
     let file = match &location {
         Location::Sqlite(file) => Some(file),
         Location::Postgres(_) => None,
     };
-    // SQLite would apply the logs of earlier files to the restored ones.
-    let logs = |file: &PathBuf| ["", "-wal", "-journal"].map(|suffix| with_suffix(file, suffix));
-    if let Some(path) = file.into_iter().chain(&spools).flat_map(logs).find(|path| path.exists()) {
+    // SQLite would apply the log of an earlier file to the restored one.
+    let with_logs = |file: &PathBuf| ["", "-wal", "-journal"].map(|suffix| with_suffix(file, suffix));
+    let files = file.into_iter().flat_map(with_logs).chain(click_logs.iter().cloned());
+    if let Some(path) = files.into_iter().find(|path| path.exists()) {
         return Err(BackupError::Exists(path));
     }
-    let restored = restore_to(&location, &copies, &spools, folder).await;
+    let restored = restore_to(&location, &copies, &click_logs, folder).await;
     if restored.is_err() {
-        for spool in spools.iter().filter(|spool| spool.exists()) {
-            fs::remove_file(spool).map_err(failed(spool))?;
+        for click_log in click_logs.iter().filter(|click_log| click_log.exists()) {
+            fs::remove_file(click_log).map_err(failed(click_log))?;
         }
     }
     restored
@@ -186,15 +179,15 @@ pub async fn restore(database: &str, spools: &[PathBuf], folder: &Path) -> Resul
 async fn restore_to(
     location: &Location,
     copies: &[PathBuf],
-    spools: &[PathBuf],
+    click_logs: &[PathBuf],
     folder: &Path,
 ) -> Result<(), BackupError> {
-    for (copy, spool) in copies.iter().zip(spools) {
-        put(copy, spool)?;
+    for (copy, click_log) in copies.iter().zip(click_logs) {
+        put(copy, click_log)?;
     }
     let copy = folder.join(Kind::of(location).copy());
     match location {
-        // The database comes last, so that no service finds it without its spool.
+        // The database comes last, so that no service finds it without its click log.
         Location::Sqlite(file) => put(&copy, file),
         Location::Postgres(url) => {
             let arguments = ["--single-transaction", "--no-owner", "--no-privileges"].map(OsStr::new);
@@ -212,6 +205,13 @@ fn put(copy: &Path, file: &Path) -> Result<(), BackupError> {
         fs::remove_file(&incomplete).map_err(failed(&incomplete))?;
     }
     done
+}
+
+/// Copies a click log in use. The service replaces the file to remove clicks from it, and a copy reads one file to its end. Its last click may be
+/// incomplete.
+fn copy_click_log(click_log: &Path, copy: &Path) -> Result<(), BackupError> {
+    fs::copy(click_log, copy).map_err(failed(click_log))?;
+    sync(copy)
 }
 
 fn sync(path: &Path) -> Result<(), BackupError> {

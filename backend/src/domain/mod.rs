@@ -1,5 +1,30 @@
 //! Types and rules that know neither HTTP nor SQL.
 
+pub(crate) mod address_policy;
+pub(crate) mod agent;
 pub(crate) mod change;
+pub(crate) mod click;
+pub(crate) mod clock;
+pub(crate) mod delivery;
+pub(crate) mod destination;
+pub(crate) mod domain_name;
+pub(crate) mod event;
+pub(crate) mod event_body;
+pub(crate) mod folder;
 pub(crate) mod host;
+pub mod ids;
+pub(crate) mod key;
+pub(crate) mod link;
+pub(crate) mod link_body;
+pub(crate) mod link_input;
+pub(crate) mod link_search;
+pub(crate) mod load;
 pub(crate) mod parameters;
+pub(crate) mod public_url;
+pub(crate) mod receiver;
+pub(crate) mod retention;
+pub(crate) mod scope;
+pub mod signature;
+pub(crate) mod tag;
+pub(crate) mod visitor_address;
+pub(crate) mod when;

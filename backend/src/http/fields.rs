@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::issue::Issue;
 use crate::domain::change::Change;
-use crate::error::ApiError;
+use crate::http::error::ApiError;
 
 /// Maximum length of a text in a list, in characters.
 pub(crate) const MAX_ITEM: usize = 255;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::error::ApiError;
+use crate::http::error::ApiError;
 
 /// Something that is wrong with a value.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,16 +1,14 @@
 //! Request bodies with JSON.
 
-use std::ops::Deref;
-
 use axum::extract::{FromRequest, Request};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::fields;
-use crate::background;
-use crate::bodies::Received;
-use crate::error::ApiError;
-use crate::value_count::{MAX_JSON_VALUES, has_too_many_values};
+use super::value_count::{MAX_JSON_VALUES, has_too_many_values};
+use crate::apart;
+use crate::http::error::ApiError;
+use crate::http::fair::Received;
 
 /// A request body with the fields of an object.
 #[derive(Debug)]
@@ -27,23 +25,14 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for Fields<T> {
 
 /// A request body with any JSON value.
 #[derive(Debug)]
-pub(crate) struct JsonBody(pub(crate) BodyValue);
+pub(crate) struct JsonBody(pub(crate) Value);
 
-/// The value of a body. A large one is dropped in the background.
-#[derive(Debug)]
-pub(crate) struct BodyValue(SizedJsonBody);
+impl<S: Sync> FromRequest<S> for JsonBody {
+    type Rejection = ApiError;
 
-impl Deref for BodyValue {
-    type Target = Value;
-
-    fn deref(&self) -> &Value {
-        &self.0.value
-    }
-}
-
-impl Drop for BodyValue {
-    fn drop(&mut self) {
-        background::discard(self.0.bytes, self.0.value.take());
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let SizedJsonBody { value, .. } = SizedJsonBody::from_request(request, state).await?;
+        Ok(Self(value))
     }
 }
 
@@ -54,15 +43,7 @@ pub(crate) struct SizedJsonBody {
     pub(crate) bytes: usize,
 }
 
-impl<S: Sync> FromRequest<S> for JsonBody {
-    type Rejection = ApiError;
-
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        Ok(Self(BodyValue(SizedJsonBody::from_request(request, state).await?)))
-    }
-}
-
-/// Parses the body that [`crate::auth::permitted`] has read.
+/// Parses the body that [`Fair::admit`](crate::http::fair::Fair::admit) has read.
 impl<S: Sync> FromRequest<S> for SizedJsonBody {
     type Rejection = ApiError;
 
@@ -70,9 +51,7 @@ impl<S: Sync> FromRequest<S> for SizedJsonBody {
         let body = request.extensions_mut().remove::<Received>();
         let Received(body) = body.ok_or_else(ApiError::internal)?;
         let bytes = body.len();
-        let value =
-            background::run_on(bytes, move || parse(&body)).await.ok_or_else(ApiError::internal)??;
-        Ok(Self { value, bytes })
+        Ok(Self { value: apart::run_on(bytes, move || parse(&body)).await?, bytes })
     }
 }
 

@@ -81,7 +81,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::links::input::LinkFields;
+    use crate::api::links::fields::LinkFields;
 
     #[test]
     fn every_field_of_a_link_is_a_column() {

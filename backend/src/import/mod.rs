@@ -5,9 +5,9 @@
 
 mod columns;
 mod lines;
+mod outcome;
 
-use std::collections::{BTreeMap, HashSet};
-use std::fmt;
+use std::collections::HashSet;
 use std::io::{self, Read};
 use std::ops::ControlFlow;
 
@@ -15,18 +15,18 @@ use csv::{ByteRecord, Reader, ReaderBuilder, StringRecord, Trim};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use self::columns::{Cells, SECRET, accepted};
+use self::columns::{Cells, accepted};
 pub use self::lines::Fault;
 use self::lines::{Malformed, Records};
-use crate::links::PublicUrl;
-use crate::links::destination::TooLong;
-use crate::links::input::{FLAG_NAMES, LinkInput};
+pub use self::outcome::{Cell, Imported, Outcome, Refused};
+use crate::api::links::fields::FLAG_NAMES;
+use crate::domain::destination::TooLong;
+use crate::domain::link_input::LinkInput;
+use crate::domain::public_url::PublicUrl;
 use crate::store::{LinkConflict, NewLink, Store, StoreError, Workspace, transactions};
 
 /// Number of lines that are stored together. Large links take several transactions.
 const BATCH: usize = 100;
-/// Maximum number of characters of a cell in a message.
-const SHOWN: usize = 60;
 
 /// The import failed. Links created before the error remain.
 #[derive(Debug, thiserror::Error)]
@@ -52,133 +52,6 @@ pub enum ImportError {
     /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-}
-
-/// The progress of an import.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Imported {
-    /// Number of created links.
-    pub made: u64,
-    /// Number of refused lines.
-    pub refused: u64,
-    /// Number of refused lines by reason. A reason starts with the column.
-    pub reasons: BTreeMap<String, u64>,
-    /// The tags that were created.
-    pub tags: Vec<String>,
-    /// Number of bytes read from the file.
-    pub bytes: u64,
-    /// The number of the last line whose outcome is known. So are the outcomes of all lines before it.
-    pub last_line: u64,
-}
-
-/// The outcome of a line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// A link was created.
-    Created {
-        /// The line number, starting at 1.
-        line: u64,
-        /// The URL of the link.
-        short_link: String,
-    },
-    /// No link was created.
-    Refused(Refused),
-}
-
-impl Outcome {
-    fn line(&self) -> u64 {
-        match self {
-            Self::Created { line, .. } | Self::Refused(Refused { line, .. }) => *line,
-        }
-    }
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Created { line, short_link } => write!(formatter, "line {line}: {short_link}"),
-            Self::Refused(refused) => refused.fmt(formatter),
-        }
-    }
-}
-
-impl Imported {
-    fn add(&mut self, outcome: &Outcome) {
-        self.last_line = outcome.line();
-        match outcome {
-            Outcome::Created { .. } => self.made += 1,
-            Outcome::Refused(refused) => {
-                self.refused += 1;
-                *self.reasons.entry(refused.reason()).or_default() += 1;
-            }
-        }
-    }
-}
-
-/// A refused line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
-    /// The line number, starting at 1.
-    pub line: u64,
-    /// The number of the last line that was read for it. A quoted cell may have several lines.
-    pub last: u64,
-    /// The invalid cell, if the reason is a cell.
-    pub cell: Option<Cell>,
-    /// The reason.
-    pub reason: String,
-}
-
-/// An invalid cell.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cell {
-    /// The name of its column.
-    pub column: String,
-    /// The start of its content.
-    pub value: String,
-}
-
-impl From<Malformed> for Refused {
-    fn from(Malformed { first, last, fault }: Malformed) -> Self {
-        Self { last, ..Self::of_line(first, fault.to_string()) }
-    }
-}
-
-impl Refused {
-    fn of_line(line: u64, reason: String) -> Self {
-        Self { line, last: line, cell: None, reason }
-    }
-
-    fn of_cell(line: u64, cells: &Cells<'_>, column: &str, reason: String) -> Self {
-        let value = if column == SECRET { "" } else { cells.of(column) };
-        let mut shown: String = value.chars().take(SHOWN).collect();
-        if shown.len() < value.len() {
-            shown.push('…');
-        }
-        let cell = Some(Cell { column: column.to_owned(), value: shown });
-        Self { cell, ..Self::of_line(line, reason) }
-    }
-
-    fn reason(&self) -> String {
-        match &self.cell {
-            Some(Cell { column, .. }) => format!("{column}: {}", self.reason),
-            None => self.reason.clone(),
-        }
-    }
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { line, last, cell, reason } = self;
-        if last > line {
-            return write!(formatter, "lines {line}-{last}: {reason}; line {line} is left out");
-        }
-        let Some(Cell { column, value }) = cell else { return write!(formatter, "line {line}: {reason}") };
-        write!(formatter, "line {line}, column {column}: {value:?}: {reason}")?;
-        match accepted(column) {
-            Some(accepted) => write!(formatter, " (accepted: {accepted})"),
-            None => Ok(()),
-        }
-    }
 }
 
 /// A valid line and its link.

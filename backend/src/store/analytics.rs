@@ -6,6 +6,7 @@
 use jiff::Timestamp;
 use sqlx::Row;
 
+use super::column::{Column, Level};
 use super::deleted_links::push_not_deleted;
 use super::horizon::kept_from;
 use super::reader::Reader;
@@ -15,123 +16,6 @@ use super::{Dialect, Store, StoreError, Workspace, optional_instant_of};
 
 /// Maximum number of rows in a result.
 pub(super) const MAX_ROWS: u16 = 5_000;
-
-/// A property of clicks for filters and groups.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Column {
-    LinkId,
-    Domain,
-    TenantId,
-    FolderId,
-    TagId,
-    UtmSource,
-    UtmMedium,
-    UtmCampaign,
-    UtmTerm,
-    UtmContent,
-    PartnerId,
-    ProgramId,
-    /// A property that no link has.
-    Absent,
-    Continent,
-    Country,
-    Region,
-    City,
-    Device,
-    Browser,
-    Os,
-    Trigger,
-    Referer,
-    RefererUrl,
-    Url,
-    /// The destination without its query string.
-    BaseUrl,
-}
-
-/// The table of a column's value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Level {
-    Link,
-    Folder,
-    Tag,
-    Click,
-}
-
-impl Column {
-    /// Whether only the single click has its value.
-    pub(super) fn is_of_click(self) -> bool {
-        self.level() == Level::Click
-    }
-
-    fn level(self) -> Level {
-        match self {
-            Self::LinkId
-            | Self::Domain
-            | Self::TenantId
-            | Self::UtmSource
-            | Self::UtmMedium
-            | Self::UtmCampaign
-            | Self::UtmTerm
-            | Self::UtmContent
-            | Self::PartnerId
-            | Self::ProgramId
-            | Self::Absent => Level::Link,
-            Self::FolderId => Level::Folder,
-            Self::TagId => Level::Tag,
-            Self::Continent
-            | Self::Country
-            | Self::Region
-            | Self::City
-            | Self::Device
-            | Self::Browser
-            | Self::Os
-            | Self::Trigger
-            | Self::Referer
-            | Self::RefererUrl
-            | Self::Url
-            | Self::BaseUrl => Level::Click,
-        }
-    }
-
-    fn sql(self, dialect: Dialect) -> &'static str {
-        match self {
-            Self::LinkId => "l.id",
-            Self::Domain => "l.domain",
-            Self::TenantId => "l.tenant_id",
-            Self::FolderId => "l.folder_id",
-            Self::TagId => "g.id",
-            Self::UtmSource => "l.utm_source",
-            Self::UtmMedium => "l.utm_medium",
-            Self::UtmCampaign => "l.utm_campaign",
-            Self::UtmTerm => "l.utm_term",
-            Self::UtmContent => "l.utm_content",
-            Self::PartnerId => match dialect {
-                Dialect::Sqlite => "l.details->>'partner_id'",
-                Dialect::Postgres => "CAST(l.details AS JSONB)->>'partner_id'",
-            },
-            Self::ProgramId => match dialect {
-                Dialect::Sqlite => "l.details->>'program_id'",
-                Dialect::Postgres => "CAST(l.details AS JSONB)->>'program_id'",
-            },
-            Self::Absent => "CAST(NULL AS TEXT)",
-            Self::Continent => "c.continent",
-            Self::Country => "c.country",
-            Self::Region => "c.region",
-            Self::City => "c.city",
-            Self::Device => "c.device",
-            Self::Browser => "c.browser",
-            Self::Os => "c.os",
-            Self::Trigger => "c.trigger",
-            Self::Referer => "c.referer",
-            Self::RefererUrl => "c.referer_url",
-            Self::Url => "c.url",
-            Self::BaseUrl => match dialect {
-                Dialect::Sqlite => "substr(c.url, 1, instr(c.url || '?', '?') - 1)",
-                Dialect::Postgres => "split_part(c.url, '?', 1)",
-            },
-        }
-    }
-}
 
 /// A condition on the value of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -197,23 +81,14 @@ pub(super) fn push_source(
         if index > 0 {
             sql.push(" UNION ALL ");
         }
-        let instant = match piece.table {
-            Table::Clicks => {
-                sql.push("SELECT c.link_seq, c.at AS t, 1 AS n FROM clicks c");
-                " AND c.at >= "
-            }
-            Table::Hourly => {
-                sql.push("SELECT c.link_seq, c.bucket AS t, c.clicks AS n FROM clicks_hourly c");
-                " AND c.bucket >= "
-            }
-            Table::Daily => {
-                sql.push("SELECT c.link_seq, c.bucket AS t, c.clicks AS n FROM clicks_daily c");
-                " AND c.bucket >= "
-            }
+        let (instant, clicks) = match piece.table {
+            Table::Clicks => ("c.at", "1"),
+            Table::Hourly | Table::Daily => ("c.bucket", "c.clicks"),
         };
-        sql.push(" WHERE c.workspace_seq = ").bind(workspace.seq).push(instant).bind(piece.from);
-        sql.push(if piece.table == Table::Clicks { " AND c.at < " } else { " AND c.bucket < " })
-            .bind(piece.to);
+        sql.push("SELECT c.link_seq, ").push(instant).push(" AS t, ").push(clicks).push(" AS n FROM ");
+        sql.push(piece.table.name()).push(" c WHERE c.workspace_seq = ").bind(workspace.seq);
+        sql.push(" AND ").push(instant).push(" >= ").bind(piece.from);
+        sql.push(" AND ").push(instant).push(" < ").bind(piece.to);
         push_conditions(sql, dialect, workspace, selection);
     }
     sql.push(") c");
@@ -227,10 +102,10 @@ pub(super) fn push_conditions(sql: &mut Sql, dialect: Dialect, workspace: &Works
     for condition in on_clicks {
         sql.push(if condition.negated { " AND NOT (" } else { " AND (" });
         match condition.column {
-            Column::Device | Column::Browser | Column::Os => {
+            Column::DEVICE | Column::BROWSER | Column::OS => {
                 sql.push("lower(").push(condition.column.sql(dialect)).push(")");
             }
-            Column::Region => {
+            Column::REGION => {
                 // The code of the region without the country.
                 sql.push(match dialect {
                     Dialect::Sqlite => "substr(c.region, instr(c.region, '-') + 1)",
@@ -248,7 +123,7 @@ pub(super) fn push_conditions(sql: &mut Sql, dialect: Dialect, workspace: &Works
     sql.push(" AND c.link_seq IN (SELECT l.seq FROM links l WHERE l.workspace_seq = ").bind(workspace.seq);
     for condition in on_links {
         let column = condition.column.sql(dialect);
-        match (condition.column.level(), condition.negated) {
+        match (condition.column.level, condition.negated) {
             (Level::Tag, negated) => {
                 sql.push(if negated { " AND l.seq NOT IN " } else { " AND l.seq IN " });
                 sql.push("(SELECT lt.link_seq FROM link_tags lt JOIN tags g ON g.seq = lt.tag_seq");
@@ -259,7 +134,7 @@ pub(super) fn push_conditions(sql: &mut Sql, dialect: Dialect, workspace: &Works
             (_, false) => sql.push(" AND ").push(column).push(" IN "),
             (_, true) => sql.push(" AND COALESCE(").push(column).push(", '') NOT IN "),
         };
-        if condition.column.level() == Level::Folder {
+        if condition.column.level == Level::Folder {
             // Links may still name one that is deleted.
             sql.push("(SELECT d.id FROM folders d WHERE d.workspace_seq = ").bind(workspace.seq);
             sql.push(" AND d.id IN ").texts(dialect, &condition.values).push(")");
@@ -272,7 +147,7 @@ pub(super) fn push_conditions(sql: &mut Sql, dialect: Dialect, workspace: &Works
 
 /// Appends the joins that `columns` need.
 fn push_joins(sql: &mut Sql, columns: &[Column]) {
-    let any = |levels: &[Level]| columns.iter().any(|column| levels.contains(&column.level()));
+    let any = |levels: &[Level]| columns.iter().any(|column| levels.contains(&column.level));
     if any(&[Level::Link, Level::Folder]) {
         sql.push(" JOIN links l ON l.seq = c.link_seq");
     }

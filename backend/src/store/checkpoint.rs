@@ -10,9 +10,10 @@ use sqlx::{AnyPool, AssertSqlSafe, Executor, Row};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::open::BUSY_TIMEOUT;
 use super::{Store, StoreError};
 
+/// Maximum wait of a SQLite writer for another process's transaction.
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Asks for the length of the log.
 const LOOK: &str = "PRAGMA wal_checkpoint(NOOP)";
 /// Copies what no query reads from the log into the database file, without making anybody wait.
@@ -21,7 +22,7 @@ const PASSIVE: &str = "PRAGMA wal_checkpoint(PASSIVE)";
 const EVERY: Duration = Duration::from_millis(250);
 /// From this size on, in bytes, the log is checkpointed. Rare checkpoints write a page that changes often less often.
 const LONG: u64 = 16 * 1024 * 1024;
-/// From this size on, in bytes, queries of the lowest priority wait until the log can be reset. SQLite then truncates a file that is
+/// From this size on, in bytes, new queries wait until the running ones have ended and the log is reset. SQLite then truncates a file that is
 /// longer. It overwrites a shorter one, which is faster than truncating and extending it.
 pub(super) const TOO_LONG: u64 = 10 * LONG;
 /// Size of a page of the database in the log, in bytes: that of a page by default, and its header.
@@ -87,7 +88,7 @@ impl Store {
         if length.all <= LONG || length.rest() == 0 || log.checkpoint(PASSIVE).await?.all <= TOO_LONG {
             return Ok(());
         }
-        let _paused = self.readers.pause_lowest().await;
+        let _paused = self.readers.pause().await;
         // A checkpoint that reaches the end of the log also waits until the database file is on the disk, and leaves little to do for
         // the next one. The writer waits for that one.
         let mut rest = u64::MAX;
@@ -119,7 +120,6 @@ mod tests {
 
     use super::super::sql::Sql;
     use super::*;
-    use crate::background::Priority;
 
     /// Writes about this many bytes.
     async fn write(store: &Store, bytes: u64) {
@@ -140,7 +140,7 @@ mod tests {
         store.write.execute("CREATE TABLE written (data); INSERT INTO written VALUES (1)").await.unwrap();
         let log = store.log.clone().unwrap();
         let query = async || {
-            let mut reader = store.reader(Priority::Lowest).await.unwrap();
+            let mut reader = store.reader().await.unwrap();
             reader.number(Sql::new("SELECT COUNT(*) FROM written")).await.unwrap();
             reader
         };

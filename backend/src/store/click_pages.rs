@@ -10,8 +10,14 @@ use super::analytics::push_conditions;
 use super::reader::Reader;
 use super::rollups::Table;
 use super::sql::Sql;
-use super::{Click, ClickDetails, Selection, Store, StoreError, Workspace, instant_of, links};
-use crate::links::Link;
+use super::{Selection, Store, StoreError, Workspace, instant_of, links};
+use crate::domain::click::{Click, ClickDetails};
+use crate::domain::link::Link;
+
+/// Selects clicks.
+pub(super) const CLICKS: &str =
+    "SELECT c.seq, c.id, c.link_seq, c.at, c.url, c.continent, c.country, c.region, c.city, c.device,
+    c.browser, c.os, c.user_agent, c.trigger, c.referer, c.referer_url, c.ip FROM clicks c";
 
 /// Clicks in order, each with its number and that of its link, and the current state of these links.
 #[derive(Debug)]
@@ -49,10 +55,8 @@ impl Store {
         workspace: &Workspace,
         seqs: &[i64],
     ) -> Result<ClicksAndLinks, StoreError> {
-        let mut sql = Sql::new(
-            "SELECT c.seq, c.id, c.link_seq, c.at, c.url, c.continent, c.country, c.region, c.city, c.device, c.browser,
-             c.os, c.user_agent, c.trigger, c.referer, c.referer_url, c.ip FROM clicks c WHERE c.workspace_seq = ",
-        );
+        let mut sql = Sql::new(CLICKS);
+        sql.push(" WHERE c.workspace_seq = ");
         sql.bind(workspace.seq).push(" AND c.seq").in_numbers(self.dialect, seqs);
         let rows = reader.all(sql).await?;
         let mut by_seq = HashMap::with_capacity(rows.len());
@@ -72,7 +76,7 @@ impl Store {
     }
 }
 
-fn click(row: &AnyRow, link: &Link) -> Result<Click, StoreError> {
+pub(super) fn click(row: &AnyRow, link: &Link) -> Result<Click, StoreError> {
     let text = |column: &str| row.try_get::<String, _>(column);
     let detail = |column: &str| text(column).map(Cow::Owned);
     Ok(Click {

@@ -1,284 +1,285 @@
-//! Recording of clicks: their rows, the totals and rollups, and their webhook events.
-
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+//! Recording of clicks: their rows, and the totals and rollups of what was really inserted, in one transaction.
+//!
+//! Each click has a unique id. One that is recorded again, because the answer to a commit was lost or a process was killed before it removed
+//! the click from its log, is neither inserted nor counted.
 
 use rustc_hash::FxHashMap;
+use serde::ser::SerializeSeq;
+use serde::{Serialize, Serializer};
 use sqlx::{Any, Row, Transaction};
-use tokio::time::Instant;
 
-use super::click_batch::{Batch, at};
-use super::click_rows::{Clicked, Counted, Rollup, add_to_rollup, add_to_totals, insert_clicks};
-use super::listeners::Listeners;
-use super::outbox::enqueue_to;
+use super::horizon::HORIZON;
+use super::rollups::{DAY, HOUR, Table, start_of};
 use super::sql::Sql;
-use super::{Click, ClickBuffer, Dialect, Progress, Store, StoreError, from_json, link_size, links};
-use crate::links::{Link, PublicUrl};
-use crate::webhooks::{Event, LinkSnapshot, Trigger};
+use super::{Dialect, Store, StoreError, from_json, to_json};
+use crate::domain::click::{Click, ClickRef};
 
-/// About the most bytes that one transaction writes of webhook events. Clicks with more are recorded in parts. SQLite has one
-/// writer, and the writes of all workspaces wait while it is busy. PostgreSQL takes less time for few large transactions.
-const fn event_bytes_per_transaction(dialect: Dialect) -> usize {
-    match dialect {
-        Dialect::Sqlite => 256 * 1024,
-        Dialect::Postgres => 1024 * 1024,
-    }
+/// Maximum number of clicks of a transaction. SQLite has one writer, and the writes of all customers wait while it is busy, which must not
+/// take a tenth of a second. Fewer would take longer for each click.
+pub(crate) const RECORDED_AT_ONCE: usize = 2_000;
+
+/// Whether clicks may have been recorded before this process started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    First,
+    /// They may have been recorded and have expired since. Those from before the horizon are left out, so that none counts twice.
+    Again,
 }
 
-/// What an event takes besides the destination, in bytes: names, and what is known of the visitor.
-const EVENT_BYTES: usize = 4 * 1024;
-/// What a delivery counts for, in bytes: its row and its entries in three indexes take about as long to write.
-const DELIVERY_BYTES: usize = 1024;
-
-/// What the transaction that recorded a batch has done.
-#[derive(Clone, Copy, Debug)]
+/// What the transaction that recorded clicks has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Recorded {
-    /// Clicks on links that exist.
-    pub(crate) clicks: usize,
-    /// How long others could not write, where the database has one writer.
-    pub(crate) took: Duration,
+    /// Clicks that were not in the database before.
+    pub(crate) inserted: usize,
+    /// Clicks on links that do not exist any more.
+    pub(crate) orphaned: usize,
+}
+
+/// A clicked link and its workspace.
+#[derive(Clone, Copy)]
+struct Clicked {
+    seq: i64,
+    workspace_seq: i64,
+}
+
+/// A click that was inserted.
+struct Inserted {
+    link: Clicked,
+    /// In Unix milliseconds.
+    at: i64,
 }
 
 impl Store {
-    /// Records clicks, with the totals, rollups and webhook events. Clicks on missing links are left out. Clicks with many events
-    /// are recorded in several transactions. Returns the number of recorded clicks.
+    /// Records clicks, with the totals and rollups. Clicks on missing links, and those that are recorded already, are left out. Returns the
+    /// number of the others.
     ///
     /// # Errors
     /// [`StoreError`] if the database fails. The clicks of earlier transactions are recorded then.
-    pub async fn record_clicks(&self, clicks: &[Click], public: &PublicUrl) -> Result<usize, StoreError> {
-        let buffer: ClickBuffer = clicks.iter().collect();
-        let (mut left, mut recorded) = (vec![buffer.batch()], 0);
-        while let Some(batch) = left.pop() {
-            match self.record_batch(&batch, public, None).await {
-                Ok(done) => recorded += done.clicks,
-                Err(refusal @ StoreError::TooManyEvents { .. }) => {
-                    let (first, second) = batch.halves()?.ok_or(refusal)?;
-                    left.extend([second, first]);
-                }
-                Err(error) => return Err(error),
-            }
+    pub async fn record_clicks(&self, clicks: &[Click]) -> Result<usize, StoreError> {
+        let mut recorded = 0;
+        for clicks in clicks.chunks(RECORDED_AT_ONCE) {
+            let clicks: Vec<ClickRef<'_>> = clicks.iter().map(ClickRef::from).collect();
+            recorded += self.record(&clicks, Found::First).await?.inserted;
         }
         Ok(recorded)
     }
 
-    /// Records a batch in one transaction. `reached` is how far the spool is recorded with it, which the transaction writes down.
-    ///
-    /// # Errors
-    /// [`StoreError::TooManyEvents`] if it has too many for one transaction, and others if the database fails. Nothing is
-    /// recorded then.
-    pub(crate) async fn record_batch(
-        &self,
-        batch: &Batch<'_>,
-        public: &PublicUrl,
-        reached: Option<Progress>,
-    ) -> Result<Recorded, StoreError> {
-        let turn = self.turn().await;
-        let mut transaction = self.begin_in(turn.as_ref()).await?;
-        let began = Instant::now();
-        let clicks = self.record_within(&mut transaction, batch, public).await?;
-        self.commit_recorded(transaction, reached).await?;
-        Ok(Recorded { clicks, took: began.elapsed() })
-    }
-
-    /// Writes down how far the spool is recorded and commits. If that was written before, the transaction is one that was
-    /// committed without this process hearing of it, and is not committed again.
-    pub(super) async fn commit_recorded(
-        &self,
-        mut transaction: Transaction<'static, Any>,
-        reached: Option<Progress>,
-    ) -> Result<(), StoreError> {
-        if let Some(reached) = reached
-            && !self.mark_recorded(&mut transaction, reached).await?
-        {
-            return Ok(());
+    /// Records clicks in one transaction.
+    pub(crate) async fn record(&self, clicks: &[ClickRef<'_>], found: Found) -> Result<Recorded, StoreError> {
+        if clicks.is_empty() {
+            return Ok(Recorded::default());
         }
-        Ok(transaction.commit().await?)
-    }
-
-    /// Records clicks within a transaction. Returns how many were recorded.
-    pub(super) async fn record_within(
-        &self,
-        transaction: &mut Transaction<'static, Any>,
-        batch: &Batch<'_>,
-        public: &PublicUrl,
-    ) -> Result<usize, StoreError> {
-        let links = self.lock_clicked(transaction, batch.links()).await?;
-        let mut clicks = Vec::with_capacity(batch.len());
-        for click in batch.clicks() {
-            if let Some(link) = links.get(*at(batch.links(), click.link)?) {
-                clicks.push(Counted { click, link: *link });
+        let (_turn, mut transaction) = self.begin_in_turn().await?;
+        // Processes record one after the other. The numbers of clicks are then in the order of the commits, so that the cursor of a
+        // webhook passes over none.
+        let mut sql = Sql::new(HORIZON);
+        sql.lock(self.dialect, " FOR NO KEY UPDATE");
+        let horizon = sql.number(&mut *transaction).await?;
+        let links = lock_clicked(&mut transaction, self.dialect, clicks).await?;
+        let mut rows = Vec::with_capacity(clicks.len());
+        let mut orphaned = 0;
+        for click in clicks {
+            match links.get(click.link_id) {
+                Some(_) if found == Found::Again && click.at < horizon => {}
+                Some(link) => rows.push((*link, click)),
+                None => orphaned += 1,
             }
         }
-        // First, so that the events have the totals with these clicks.
-        add_to_totals(transaction, self.dialect, &clicks).await?;
-        let audience = audience(transaction, self.dialect, batch, &clicks).await?;
-        insert_clicks(transaction, self.dialect, batch, &clicks).await?;
-        add_to_rollup(transaction, self.dialect, &clicks, Rollup::Hourly).await?;
-        add_to_rollup(transaction, self.dialect, &clicks, Rollup::Daily).await?;
-        announce(transaction, self.dialect, batch, &clicks, &audience, public).await?;
-        Ok(clicks.len())
-    }
-
-    /// The clicked links by id, locked against deletion until the transaction ends.
-    async fn lock_clicked(
-        &self,
-        transaction: &mut Transaction<'static, Any>,
-        ids: &[&str],
-    ) -> Result<FxHashMap<String, Clicked>, StoreError> {
-        // One row with all links, because reading many rows takes longer than finding them.
-        let mut sql = Sql::new(match self.dialect {
-            Dialect::Sqlite => {
-                "SELECT json_group_array(json_array(l.id, l.seq, l.workspace_seq)) FROM links l WHERE l.id IN "
+        let inserted = insert(&mut transaction, self.dialect, rows).await?;
+        if !inserted.is_empty() {
+            add_to_totals(&mut transaction, self.dialect, &inserted).await?;
+            for rollup in [(Table::Hourly, HOUR), (Table::Daily, DAY)] {
+                add_to_rollup(&mut transaction, self.dialect, &inserted, rollup).await?;
             }
-            Dialect::Postgres => {
-                "SELECT CAST(COALESCE(json_agg(json_build_array(c.id, c.seq, c.workspace_seq)), '[]') AS TEXT)
-                 FROM (SELECT l.id, l.seq, l.workspace_seq FROM links l WHERE l.id IN "
-            }
-        });
-        sql.texts(self.dialect, ids);
-        // Deleted links have no domain.
-        sql.push(" AND l.domain <> ''");
-        if self.dialect == Dialect::Postgres {
-            sql.push(" ORDER BY l.seq FOR KEY SHARE) c");
         }
-        let found: String = sql.one(&mut **transaction).await?.try_get(0)?;
-        let found: Vec<(String, i64, i64)> = from_json("links", &found)?;
-        Ok(found.into_iter().map(|(id, seq, workspace_seq)| (id, Clicked { seq, workspace_seq })).collect())
+        transaction.commit().await?;
+        Ok(Recorded { inserted: inserted.len(), orphaned })
     }
 }
 
-/// A link and the webhooks that hear of its clicks.
-struct Heard {
-    link: Link,
-    receivers: Vec<i64>,
-}
-
-/// The links whose clicks webhooks hear of, by workspace and number.
-type Audience = BTreeMap<i64, FxHashMap<i64, Heard>>;
-
-/// Finds the links whose clicks webhooks receive. It loads no link if the events are too large.
-///
-/// # Errors
-/// [`StoreError::TooManyEvents`] if the events are too large for one transaction; a single click's never are.
-async fn audience(
+/// The clicked links by id, locked against deletion until the transaction ends.
+async fn lock_clicked(
     transaction: &mut Transaction<'static, Any>,
     dialect: Dialect,
-    batch: &Batch<'_>,
-    clicks: &[Counted<'_>],
-) -> Result<Audience, StoreError> {
-    let mut links: BTreeMap<i64, BTreeSet<i64>> = BTreeMap::new();
-    for Counted { link, .. } in clicks {
-        links.entry(link.workspace_seq).or_default().insert(link.seq);
-    }
-    let (mut receivers, mut bytes, mut largest) = (BTreeMap::new(), 0, (0, 0));
-    for (workspace, links) in links {
-        let listeners = Listeners::find(transaction, dialect, workspace, Trigger::Clicked).await?;
-        if listeners.is_empty() {
-            continue;
+    clicks: &[ClickRef<'_>],
+) -> Result<FxHashMap<String, Clicked>, StoreError> {
+    let mut ids: Vec<&str> = clicks.iter().map(|click| click.link_id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    // One row with all links, because reading many rows takes longer than finding them.
+    let mut sql = Sql::new(match dialect {
+        Dialect::Sqlite => {
+            "SELECT json_group_array(json_array(l.id, l.seq, l.workspace_seq)) FROM links l WHERE l.id IN "
         }
-        let links: Vec<i64> = links.into_iter().collect();
-        let heard = listeners.of_links(transaction, dialect, &links).await?;
-        if heard.is_empty() {
-            continue;
+        Dialect::Postgres => {
+            "SELECT CAST(COALESCE(json_agg(json_build_array(c.id, c.seq, c.workspace_seq)), '[]') AS TEXT)
+             FROM (SELECT l.id, l.seq, l.workspace_seq FROM links l WHERE l.id IN "
         }
-        let heard_links: Vec<i64> = heard.keys().copied().collect();
-        let mut of_workspace = link_size::sum(transaction, dialect, &heard_links).await?;
-        for Counted { click, link } in clicks {
-            if let Some(webhooks) = heard.get(&link.seq) {
-                let destination = at(batch.destinations(), click.destination)?;
-                of_workspace += EVENT_BYTES + destination.len() + webhooks.len() * DELIVERY_BYTES;
-            }
-        }
-        bytes += of_workspace;
-        largest = largest.max((of_workspace, workspace));
-        receivers.insert(workspace, heard);
+    });
+    sql.texts(dialect, &ids);
+    // Deleted links have no domain.
+    sql.push(" AND l.domain <> ''");
+    if dialect == Dialect::Postgres {
+        sql.push(" ORDER BY l.seq FOR KEY SHARE) c");
     }
-    if bytes > event_bytes_per_transaction(dialect) && clicks.len() > 1 {
-        let (most, workspace) = largest;
-        return Err(StoreError::TooManyEvents { bytes, mostly_of: (most > bytes / 4).then_some(workspace) });
-    }
-    let mut audience = Audience::new();
-    for (workspace, mut receivers) in receivers {
-        let links = links::load_map(&mut **transaction, dialect, receivers.keys().copied()).await?;
-        let heard = |(seq, link)| Some((seq, Heard { link, receivers: receivers.remove(&seq)? }));
-        audience.insert(workspace, links.into_iter().filter_map(heard).collect());
-    }
-    Ok(audience)
+    let found: String = sql.one(&mut **transaction).await?.try_get(0)?;
+    let found: Vec<(String, i64, i64)> = from_json("links", &found)?;
+    Ok(found.into_iter().map(|(id, seq, workspace_seq)| (id, Clicked { seq, workspace_seq })).collect())
 }
 
-/// Writes a `link.clicked` event for each click that a webhook receives.
-async fn announce(
+// Each statement takes all its rows as one argument, because binding thousands of values takes longer than writing the rows.
+
+/// The values of a row of `clicks`, as a list.
+struct Values<'a>(Clicked, &'a ClickRef<'a>);
+
+impl Serialize for Values<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(link, click) = self;
+        let mut values = serializer.serialize_seq(None)?;
+        values.serialize_element(click.id)?;
+        for number in [link.workspace_seq, link.seq, click.at] {
+            values.serialize_element(&number)?;
+        }
+        for text in [click.destination, click.ip].iter().chain(&click.visitor) {
+            values.serialize_element(text)?;
+        }
+        values.end()
+    }
+}
+
+/// Inserts the rows of clicks that are not in the database. Returns what was inserted.
+async fn insert(
     transaction: &mut Transaction<'static, Any>,
     dialect: Dialect,
-    batch: &Batch<'_>,
-    clicks: &[Counted<'_>],
-    audience: &Audience,
-    public: &PublicUrl,
+    mut clicks: Vec<(Clicked, &ClickRef<'_>)>,
+) -> Result<Vec<Inserted>, StoreError> {
+    // Rows of one link are neighbours in an index. The sort is stable, so that the clicks of a link keep their order.
+    clicks.sort_by_key(|(link, _)| link.seq);
+    let mut sql = Sql::new(
+        "INSERT INTO clicks (id, workspace_seq, link_seq, at, url, ip, continent, country, region, city, device, browser,
+         os, user_agent, trigger, referer, referer_url) SELECT value->>0, CAST(value->>1 AS BIGINT), CAST(value->>2 AS BIGINT),
+         CAST(value->>3 AS BIGINT), value->>4, value->>5, value->>6, value->>7, value->>8, value->>9, value->>10, value->>11,
+         value->>12, value->>13, value->>14, value->>15, value->>16 FROM ",
+    );
+    let rows: Vec<Values<'_>> = clicks.into_iter().map(|(link, click)| Values(link, click)).collect();
+    sql.each(dialect, to_json("clicks", &rows)?).in_order(dialect);
+    sql.push(" ON CONFLICT (id) DO NOTHING RETURNING workspace_seq, link_seq, at");
+    let inserted = sql.all(&mut **transaction).await?;
+    let inserted = inserted.iter().map(|row| {
+        let link = Clicked { seq: row.try_get("link_seq")?, workspace_seq: row.try_get("workspace_seq")? };
+        Ok(Inserted { link, at: row.try_get("at")? })
+    });
+    inserted.collect()
+}
+
+// The rows of these statements are sorted. Two processes that count the same links then wait for each other instead of
+// deadlocking.
+
+/// Adds clicks to the totals of their links.
+async fn add_to_totals(
+    transaction: &mut Transaction<'static, Any>,
+    dialect: Dialect,
+    clicks: &[Inserted],
 ) -> Result<(), StoreError> {
-    for (workspace, heard) in audience {
-        let snapshots: FxHashMap<_, _> =
-            heard.iter().map(|(seq, heard)| (*seq, (LinkSnapshot::of(&heard.link, public), heard))).collect();
-        let mut events = Vec::new();
-        for Counted { click, link } in clicks {
-            if let Some((snapshot, heard)) = snapshots.get(&link.seq) {
-                events.push((Event::of_click(&batch.click(click)?, snapshot), heard.receivers.clone()));
-            }
-        }
-        enqueue_to(transaction, dialect, *workspace, &events).await?;
+    let mut totals: FxHashMap<i64, (i64, i64)> = FxHashMap::default();
+    for Inserted { link, at } in clicks {
+        let (count, last) = totals.entry(link.seq).or_insert((0, *at));
+        *count += 1;
+        *last = (*last).max(*at);
     }
+    let mut totals: Vec<(i64, i64, i64)> =
+        totals.into_iter().map(|(link, (count, last))| (link, count, last)).collect();
+    totals.sort_unstable();
+    let mut sql = Sql::new(
+        "INSERT INTO link_totals (link_seq, clicks, last_clicked) SELECT CAST(value->>0 AS BIGINT),
+         CAST(value->>1 AS BIGINT), CAST(value->>2 AS BIGINT) FROM ",
+    );
+    sql.each(dialect, to_json("clicks", &totals)?);
+    sql.push(
+        " WHERE TRUE ON CONFLICT (link_seq) DO UPDATE SET clicks = link_totals.clicks + excluded.clicks,
+         last_clicked = CASE WHEN excluded.last_clicked > link_totals.last_clicked THEN excluded.last_clicked
+         ELSE link_totals.last_clicked END",
+    );
+    sql.execute(&mut **transaction).await?;
+    Ok(())
+}
+
+/// Adds clicks to a rollup, whose buckets have this length.
+async fn add_to_rollup(
+    transaction: &mut Transaction<'static, Any>,
+    dialect: Dialect,
+    clicks: &[Inserted],
+    (rollup, length): (Table, i64),
+) -> Result<(), StoreError> {
+    let mut counts: FxHashMap<(i64, i64, i64), i64> = FxHashMap::default();
+    for Inserted { link, at } in clicks {
+        *counts.entry((link.workspace_seq, start_of(*at, length), link.seq)).or_default() += 1;
+    }
+    let mut counts: Vec<(i64, i64, i64, i64)> = counts
+        .into_iter()
+        .map(|((workspace, bucket, link), count)| (workspace, bucket, link, count))
+        .collect();
+    counts.sort_unstable();
+    let mut sql = Sql::new("INSERT INTO ");
+    sql.push(rollup.name()).push(
+        " (workspace_seq, bucket, link_seq, clicks) SELECT CAST(value->>0 AS BIGINT), CAST(value->>1 AS BIGINT),
+         CAST(value->>2 AS BIGINT), CAST(value->>3 AS BIGINT) FROM ",
+    );
+    sql.each(dialect, to_json("clicks", &counts)?);
+    sql.push(" WHERE TRUE ON CONFLICT (workspace_seq, bucket, link_seq) DO UPDATE SET clicks = ");
+    sql.push(rollup.name()).push(".clicks + excluded.clicks");
+    sql.execute(&mut **transaction).await?;
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
+    use jiff::{SignedDuration, Timestamp};
     use tempfile::TempDir;
 
-    use super::super::{NewLink, NewWebhook};
+    use super::super::NewLink;
     use super::*;
-    use crate::domain::change::Change;
-    use crate::links::input::LinkInput;
-    use crate::webhooks::{ScopeInput, ScopeKind};
+    use crate::domain::link_input::LinkInput;
+    use crate::domain::public_url::PublicUrl;
 
     #[tokio::test]
-    async fn no_link_is_loaded_for_events_that_are_too_large() {
-        const CLICKS: usize = 100;
+    async fn a_click_counts_once_however_often_it_is_recorded() {
         let folder = TempDir::new().unwrap();
-        let store = Store::open_or_create(&format!("sqlite:{}", folder.path().join("test.db").display()))
-            .await
-            .unwrap();
+        let url = format!("sqlite:{}", folder.path().join("test.db").display());
+        let store = Store::open_or_create(&url).await.unwrap();
         let (now, public) = (Timestamp::UNIX_EPOCH, PublicUrl::parse("https://s.test").unwrap());
         let workspace = store.create_workspace("test", now).await.unwrap();
-        let body =
-            serde_json::json!({"url": "https://example.com?utm_source=s", "title": "t", "externalId": "e"});
-        let new = NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public);
-        let link = store.create_links(&workspace, &[new], now, None, None).await.unwrap().remove(0).unwrap();
-        let webhook = NewWebhook {
-            name: "rx".to_owned(),
-            url: "https://rx.test/".to_owned(),
-            secret: None,
-            triggers: vec![Trigger::Clicked],
-            scope: ScopeInput {
-                kind: Change::Set(ScopeKind::Links),
-                link_ids: Change::Set(vec![link.id.clone()]),
-                folder_ids: Change::Keep,
-            },
+        let input = LinkInput::create(&serde_json::json!({"url": "https://example.com"}), "", now).unwrap();
+        let links = [NewLink::of(input, &public)];
+        let link = store.create_links(&workspace, &links, now, None, None).await.unwrap().remove(0).unwrap();
+        let clicks: Vec<Click> =
+            (0..10).map(|n| Click::new(&link.id, now + SignedDuration::from_mins(n))).collect();
+        let gone = Click::new("link_gone", now);
+        let refs = |range: std::ops::Range<usize>| {
+            clicks[range].iter().chain([&gone]).map(ClickRef::from).collect::<Vec<_>>()
         };
-        store.create_webhook(&workspace, &webhook, 1, now, None).await.unwrap().unwrap();
-        let clicks: Vec<Click> = (0..CLICKS).map(|_| Click::new(&link.id, now)).collect();
-        let buffer: ClickBuffer = clicks.iter().collect();
-        let expected = link_size::bytes(&link).unwrap() + CLICKS * (EVENT_BYTES + DELIVERY_BYTES);
-        // A link that cannot be read.
-        let mut sql = Sql::new("UPDATE links SET details = replace(details, '{', '[')");
-        sql.execute(&store.write).await.unwrap();
-        match store.record_batch(&buffer.batch(), &public, None).await {
-            Err(StoreError::TooManyEvents { bytes, mostly_of }) => {
-                assert_eq!((bytes, mostly_of), (expected, Some(workspace.seq)));
+        let horizon = now + SignedDuration::from_mins(8);
+        //  clicks, whether an earlier process may have recorded them, the minute of the horizon, what is inserted and all
+        for (range, found, inserted, all) in [
+            (0..4, Found::First, 4, 4),
+            (0..4, Found::First, 0, 4),
+            (2..6, Found::Again, 2, 6),
+            (0..10, Found::Again, 2, 8),
+            (0..10, Found::First, 2, 10),
+        ] {
+            if all == 8 {
+                store.expire_clicks(horizon).await.unwrap();
             }
-            other => panic!("{other:?}"),
+            let recorded = store.record(&refs(range.clone()), found).await.unwrap();
+            assert_eq!(recorded, Recorded { inserted, orphaned: 1 }, "{range:?} {found:?}");
+            for table in [
+                "SELECT COUNT(*) FROM clicks",
+                "SELECT CAST(SUM(clicks) AS BIGINT) FROM clicks_daily",
+                "SELECT CAST(SUM(clicks) AS BIGINT) FROM clicks_hourly",
+                "SELECT CAST(SUM(clicks) AS BIGINT) FROM link_totals",
+            ] {
+                assert_eq!(Sql::new(table).number(&store.read).await.unwrap(), all, "{range:?}: {table}");
+            }
         }
-        sql = Sql::new("UPDATE links SET details = replace(details, '[', '{')");
-        sql.execute(&store.write).await.unwrap();
-        assert_eq!(store.record_clicks(&clicks, &public).await.unwrap(), CLICKS);
     }
 }

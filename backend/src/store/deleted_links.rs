@@ -6,17 +6,19 @@
 use jiff::Timestamp;
 use sqlx::{Any, Row, Transaction};
 
+use super::ROWS_PER_STEP;
 use super::link_size;
-use super::links::{LINKS, LinkSelector, in_background};
+use super::links::{LINKS, LinkSelector};
 use super::old_events::first_of;
 use super::outbox::enqueue;
 use super::sql::Sql;
-use super::turns::ROWS_PER_STEP;
 use super::{Dialect, Store, StoreError, Workspace, kept_keys};
-use crate::links::{Link, PublicUrl};
-use crate::webhooks::{Event, Trigger};
+use crate::apart;
+use crate::domain::event::{Event, Trigger};
+use crate::domain::link::Link;
+use crate::domain::public_url::PublicUrl;
 
-/// What a deleted link counts for besides its rows in [`Rows`]: its own row with its entries in indexes, and the statements for it.
+/// What a deleted link counts for besides its rows in [`ROWS`]: its own row with its entries in indexes, and the statements for it.
 const ROWS_OF_LINK: i64 = 10;
 
 /// Appends the condition that a row `c` of clicks, or of a rollup, does not belong to a deleted link.
@@ -81,11 +83,10 @@ impl Store {
         let links = self.selected_links(workspace, selectors).await?;
         let size = |link: Link| Ok((link_size::with_tags(&link)?, link.id));
         let sizes = move || links.into_iter().map(size).collect::<Result<Vec<_>, StoreError>>();
-        let links = in_background(sizes).await?;
+        let links = apart::run(sizes).await?;
         let mut deleted = Vec::with_capacity(links.len());
         for links in link_size::transactions(&links, |(bytes, _)| Ok(*bytes))? {
-            let turn = self.turn().await;
-            let mut transaction = self.begin_in(turn.as_ref()).await?;
+            let (_turn, mut transaction) = self.begin_in_turn().await?;
             let ids = links.iter().map(|(_, id)| id);
             let links = self.lock_links(&mut transaction, workspace, ids).await?;
             let seqs: Vec<i64> = links.iter().map(|link| link.seq).collect();
@@ -103,8 +104,7 @@ impl Store {
         if oldest_deleted().optional(&self.read).await?.is_none() {
             return Ok(false);
         }
-        let turn = self.turn().await;
-        let mut transaction = self.begin_in(turn.as_ref()).await?;
+        let (_turn, mut transaction) = self.begin_in_turn().await?;
         let mut sql = oldest_deleted();
         sql.lock(self.dialect, " FOR UPDATE OF dl SKIP LOCKED");
         let mut links = Vec::new();
@@ -114,9 +114,9 @@ impl Store {
         let links: Vec<i64> = first_of(links);
         let (mut left, mut emptied) = (ROWS_PER_STEP, Vec::new());
         for link in &links {
-            for table in Rows::ALL {
+            for table in ROWS {
                 if left > 0 {
-                    let deleted = table.delete(*link, left).execute(&mut *transaction).await?;
+                    let deleted = delete_from(table, *link, left).execute(&mut *transaction).await?;
                     left = left.saturating_sub_unsigned(deleted);
                 }
             }
@@ -146,49 +146,28 @@ fn oldest_deleted() -> Sql {
     sql
 }
 
-/// The tables with many rows of a link.
-#[derive(Clone, Copy)]
-enum Rows {
-    Clicks,
-    Hourly,
-    Daily,
-    Tags,
-}
+/// The tables with many rows of a link: the column that identifies these, and the one in whose order an index has them.
+const ROWS: [(&str, &str, &str); 4] = [
+    ("clicks", "seq", "at"),
+    ("clicks_hourly", "bucket", "bucket"),
+    ("clicks_daily", "bucket", "bucket"),
+    ("link_tags", "tag_seq", "tag_seq"),
+];
 
-impl Rows {
-    const ALL: [Self; 4] = [Self::Clicks, Self::Hourly, Self::Daily, Self::Tags];
-
-    /// The statement that deletes up to `limit` rows of a link.
-    fn delete(self, link: i64, limit: i64) -> Sql {
-        let (delete, choose, order) = match self {
-            Self::Clicks => (
-                "DELETE FROM clicks WHERE seq IN ",
-                "(SELECT c.seq FROM clicks c WHERE c.link_seq = ",
-                " ORDER BY c.at LIMIT ",
-            ),
-            Self::Hourly => (
-                "DELETE FROM clicks_hourly WHERE bucket IN ",
-                "(SELECT c.bucket FROM clicks_hourly c WHERE c.link_seq = ",
-                " ORDER BY c.bucket LIMIT ",
-            ),
-            Self::Daily => (
-                "DELETE FROM clicks_daily WHERE bucket IN ",
-                "(SELECT c.bucket FROM clicks_daily c WHERE c.link_seq = ",
-                " ORDER BY c.bucket LIMIT ",
-            ),
-            Self::Tags => (
-                "DELETE FROM link_tags WHERE tag_seq IN ",
-                "(SELECT c.tag_seq FROM link_tags c WHERE c.link_seq = ",
-                " ORDER BY c.tag_seq LIMIT ",
-            ),
-        };
-        let mut sql = Sql::new(delete);
-        sql.push(choose).bind(link).push(order).bind(limit).push(")");
-        if !matches!(self, Self::Clicks) {
-            sql.push(" AND link_seq = ").bind(link);
-        }
-        sql
+/// The statement that deletes up to `limit` rows of a link from one of [`ROWS`].
+fn delete_from(
+    (table, column, order): (&'static str, &'static str, &'static str),
+    link: i64,
+    limit: i64,
+) -> Sql {
+    let mut sql = Sql::new("DELETE FROM ");
+    sql.push(table).push(" WHERE ").push(column).push(" IN (SELECT c.").push(column).push(" FROM ");
+    sql.push(table).push(" c WHERE c.link_seq = ").bind(link).push(" ORDER BY c.").push(order);
+    sql.push(" LIMIT ").bind(limit).push(")");
+    if table != "clicks" {
+        sql.push(" AND link_seq = ").bind(link);
     }
+    sql
 }
 
 #[cfg(test)]
@@ -196,10 +175,11 @@ mod tests {
     use jiff::Timestamp;
     use tempfile::TempDir;
 
-    use super::super::{Click, LinkSelector, NewLink};
+    use super::super::{LinkSelector, NewLink};
     use super::*;
-    use crate::links::PublicUrl;
-    use crate::links::input::LinkInput;
+    use crate::domain::click::Click;
+    use crate::domain::link_input::LinkInput;
+    use crate::domain::public_url::PublicUrl;
 
     async fn rows(store: &Store, query: &'static str) -> i64 {
         Sql::new(query).number(&store.read).await.unwrap()
@@ -235,7 +215,7 @@ mod tests {
             let ids: Vec<String> = made.into_iter().map(|link| link.unwrap().id).collect();
             for id in &ids {
                 let clicks: Vec<Click> = (0..clicks).map(|_| Click::new(id, now)).collect();
-                store.record_clicks(&clicks, &public).await.unwrap();
+                store.record_clicks(&clicks).await.unwrap();
             }
             let selectors: Vec<_> = ids.into_iter().map(LinkSelector::Id).collect();
             store.delete_links(&workspace, &selectors, now).await.unwrap();
@@ -269,7 +249,7 @@ mod tests {
         let ids: Vec<String> = made.into_iter().map(|link| link.unwrap().id).collect();
         let clicks: Vec<Click> =
             (0..CLICKS + 3).map(|n| Click::new(&ids[usize::from(n >= CLICKS)], now)).collect();
-        store.record_clicks(&clicks, &public).await.unwrap();
+        store.record_clicks(&clicks).await.unwrap();
         let gone = store.delete_links(&workspace, &[LinkSelector::Id(ids[0].clone())], now).await.unwrap();
         assert_eq!(gone.len(), 1);
         let mut left = CLICKS + 3;

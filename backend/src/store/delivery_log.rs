@@ -7,12 +7,12 @@ use serde::Deserialize;
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
-use super::outbox::{Attempt, PAYLOAD, SNAPSHOT, payload};
 use super::reader::Reader;
 use super::sql::Sql;
 use super::webhooks::Webhook;
 use super::{Dialect, Store, StoreError, from_json, instant, instant_of, optional_instant_of};
-use crate::webhooks::Trigger;
+use crate::domain::delivery::Attempt;
+use crate::domain::event::Trigger;
 
 /// About the most bytes of payloads and attempts in a part of a page.
 const PART_BYTES: i64 = 512 * 1024;
@@ -97,15 +97,11 @@ impl Store {
         (skip, size): (i64, i64),
         reader: &mut Reader,
     ) -> Result<Vec<Vec<i64>>, StoreError> {
-        let mut sql = Sql::new(
-            "SELECT d.seq, CAST(octet_length(e.payload) + COALESCE(octet_length(s.body), 0) + d.attempts * ",
-        );
+        let mut sql = Sql::new("SELECT d.seq, CAST(octet_length(e.payload) + d.attempts * ");
         sql.bind(ATTEMPT_BYTES).push(" AS BIGINT) AS bytes FROM (SELECT w.seq, w.event_seq, w.attempts");
         filter.push(&mut sql, self.dialect, webhook);
         sql.push(" ORDER BY w.seq DESC LIMIT ").bind(size).push(" OFFSET ").bind(skip);
-        sql.push(") d JOIN webhook_events e ON e.seq = d.event_seq")
-            .push(SNAPSHOT)
-            .push(" ORDER BY d.seq DESC");
+        sql.push(") d JOIN webhook_events e ON e.seq = d.event_seq ORDER BY d.seq DESC");
         let mut deliveries = Vec::new();
         for row in reader.all(sql).await? {
             deliveries.push((row.try_get("seq")?, row.try_get("bytes")?));
@@ -132,9 +128,10 @@ impl Store {
                  AS TEXT)"
             }
         });
-        sql.push(" FROM webhook_attempts a WHERE a.delivery_seq = d.seq) AS attempts, ").push(PAYLOAD);
-        sql.push(" FROM webhook_deliveries d JOIN webhook_events e ON e.seq = d.event_seq").push(SNAPSHOT);
-        sql.push(" WHERE d.seq").in_numbers(self.dialect, seqs).push(" ORDER BY d.seq DESC");
+        sql.push(" FROM webhook_attempts a WHERE a.delivery_seq = d.seq) AS attempts, e.payload");
+        sql.push(" FROM webhook_deliveries d JOIN webhook_events e ON e.seq = d.event_seq WHERE d.seq")
+            .in_numbers(self.dialect, seqs)
+            .push(" ORDER BY d.seq DESC");
         reader.all(sql).await?.iter().map(record).collect()
     }
 
@@ -185,7 +182,7 @@ fn record(row: &AnyRow) -> Result<DeliveryRecord, StoreError> {
     Ok(DeliveryRecord {
         event_id: row.try_get("event_id")?,
         event: row.try_get("event")?,
-        payload: payload(row)?,
+        payload: row.try_get("payload")?,
         created_at: instant_of(row, "created_at")?,
         delivered_at: optional_instant_of(row, "delivered_at")?,
         due_at: optional_instant_of(row, "due_at")?,

@@ -68,20 +68,9 @@ pub enum StoreError {
     /// The database returned an error.
     #[error("database: {0}")]
     Database(#[from] sqlx::Error),
-    /// The webhook events of clicks are too large for one transaction. Fewer clicks may fit.
-    #[error("{bytes} bytes of webhook events exceed the maximum of a transaction")]
-    TooManyEvents {
-        /// Approximate size of the events.
-        bytes: usize,
-        /// The workspace that has most of them, if that is more than a quarter.
-        mostly_of: Option<i64>,
-    },
     /// An analytics query exceeded its time limit before its last statement.
     #[error("the time limit of the query has passed")]
     TimeLimit,
-    /// A background thread could not be started, or panicked.
-    #[error("a background thread failed")]
-    Background,
     /// Another request with the same `Idempotency-Key` was faster.
     #[error("another request with the key was faster")]
     Repeated,
@@ -109,9 +98,7 @@ impl StoreError {
     /// because of a full disk or a lost connection.
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
-            Self::Corrupt { .. } | Self::TooManyEvents { .. } | Self::Database(sqlx::Error::Encode(_)) => {
-                true
-            }
+            Self::Corrupt { .. } | Self::Database(sqlx::Error::Encode(_)) => true,
             Self::Database(sqlx::Error::Database(error)) => error.code().is_some_and(|code| {
                 if code.len() == "22000".len() {
                     // PostgreSQL: data exceptions, constraint violations and exceeded limits.

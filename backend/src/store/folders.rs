@@ -9,13 +9,13 @@ use jiff::Timestamp;
 use sqlx::any::AnyRow;
 use sqlx::{Any, Row, Transaction};
 
+use super::ROWS_PER_STEP;
 use super::names::{NameConflict, Named};
 use super::reader::Reader;
 use super::sql::Sql;
-use super::turns::ROWS_PER_STEP;
 use super::{Dialect, Recording, Store, StoreError, Workspace, instant_of};
-use crate::folders::{Folder, FolderInput};
-use crate::ids;
+use crate::domain::folder::{Folder, FolderInput};
+use crate::domain::ids;
 
 const FOLDERS: &str =
     "SELECT d.id, d.name, d.description, d.created_at, d.updated_at FROM folders d WHERE d.workspace_seq = ";
@@ -140,9 +140,8 @@ impl Store {
     /// on it.
     pub(crate) async fn sweep_folders(&self) -> Result<bool, StoreError> {
         let deleted = "SELECT d.workspace_seq, d.id FROM deleted_folders d LIMIT 1";
-        let turn = self.turn().await;
-        let begun = self.begin_with_row(turn.as_ref(), deleted).await?;
-        let Some((mut transaction, row)) = begun else { return Ok(false) };
+        let begun = self.begin_with_row(deleted).await?;
+        let Some((_turn, mut transaction, row)) = begun else { return Ok(false) };
         let (workspace, folder): (i64, String) = (row.try_get(0)?, row.try_get(1)?);
         let mut sql = Sql::new("UPDATE links SET folder_id = NULL WHERE seq IN (SELECT l.seq FROM links l");
         sql.push(" WHERE l.workspace_seq = ").bind(workspace);

@@ -1,6 +1,7 @@
 //! Workspaces and API keys.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use jiff::Timestamp;
 use sqlx::Row;
@@ -8,7 +9,7 @@ use sqlx::any::AnyRow;
 
 use super::sql::Sql;
 use super::{Store, StoreError, from_json, instant_of, to_json};
-use crate::ids;
+use crate::domain::ids;
 
 /// Quotas of a key by class, for example `{"standard": ["5000/minute"]}`. The gateway applies them; this service only
 /// stores them.
@@ -41,6 +42,37 @@ pub struct KeyRecord {
     pub limits: Option<Limits>,
 }
 
+/// A change of a key. Its text names the state of the keys after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeyChange {
+    pub(crate) number: i64,
+    /// Random, so that no other history has the same.
+    token: String,
+}
+
+impl fmt::Display for KeyChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.number, self.token)
+    }
+}
+
+impl KeyChange {
+    /// Reads the text of a change; `None` if it is none.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (number, token) = text.split_once('-')?;
+        Some(Self { number: number.parse().ok()?, token: token.to_owned() })
+    }
+}
+
+/// A key on a page of the list of keys, or of their changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ListedKey {
+    pub(crate) position: i64,
+    pub(crate) is_revoked: bool,
+    pub(crate) key: KeyRecord,
+}
+
+const LISTED: &str = "SELECT k.id, w.id AS workspace, k.sha256, k.plan, k.limits, ";
 const WORKSPACE: &str = "SELECT w.seq, w.id, w.name, w.created_at FROM workspaces w ";
 
 impl Store {
@@ -104,13 +136,52 @@ impl Store {
         Ok(sql.execute(&self.write).await? == 1)
     }
 
-    /// The version of the list of keys. It changes with each change of the keys by any process. A version that is read
-    /// before [`Self::keys`] is never newer than the keys.
+    /// The last change of a key by any process. One that is read before keys are is never newer than they are.
     ///
     /// # Errors
     /// [`StoreError`] if the database fails.
-    pub(crate) async fn keys_version(&self) -> Result<String, StoreError> {
-        Ok(Sql::new("SELECT d.version FROM key_directory d").one(&self.read).await?.try_get(0)?)
+    pub(crate) async fn last_key_change(&self) -> Result<KeyChange, StoreError> {
+        let sql = Sql::new("SELECT c.change, c.token FROM key_changes c ORDER BY c.change DESC LIMIT 1");
+        let row = sql.one(&self.read).await?;
+        Ok(KeyChange { number: row.try_get(0)?, token: row.try_get(1)? })
+    }
+
+    /// Whether the changes of keys since this one are known.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the database fails.
+    pub(crate) async fn knows_key_change(&self, change: &KeyChange) -> Result<bool, StoreError> {
+        let mut sql = Sql::new("SELECT COUNT(*) FROM key_changes c WHERE c.change = ");
+        sql.bind(change.number).push(" AND c.token = ").bind(change.token.clone());
+        Ok(sql.number(&self.read).await? == 1)
+    }
+
+    /// Active keys after this position in the list, oldest first, each with its position.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the database fails.
+    pub(crate) async fn keys_after(&self, position: i64, limit: i64) -> Result<Vec<ListedKey>, StoreError> {
+        let mut sql = Sql::new(LISTED);
+        sql.push("k.seq AS position, CAST(0 AS BIGINT) AS is_revoked FROM api_keys k JOIN workspaces w ON w.seq = k.workspace_seq ");
+        sql.push("WHERE k.revoked_at IS NULL AND k.seq > ").bind(position);
+        sql.push(" ORDER BY k.seq LIMIT ").bind(limit);
+        sql.all(&self.read).await?.iter().map(listed_key).collect()
+    }
+
+    /// Keys that were changed after the change of this number, in the order of the changes, whose numbers are the positions.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the database fails.
+    pub(crate) async fn keys_changed_after(
+        &self,
+        number: i64,
+        limit: i64,
+    ) -> Result<Vec<ListedKey>, StoreError> {
+        let mut sql = Sql::new(LISTED);
+        sql.push("k.change AS position, CASE WHEN k.revoked_at IS NULL THEN CAST(0 AS BIGINT) ELSE CAST(1 AS BIGINT) END AS is_revoked FROM api_keys k ");
+        sql.push("JOIN workspaces w ON w.seq = k.workspace_seq WHERE k.change > ").bind(number);
+        sql.push(" ORDER BY k.change LIMIT ").bind(limit);
+        sql.all(&self.read).await?.iter().map(listed_key).collect()
     }
 
     /// All active keys, oldest first.
@@ -141,6 +212,11 @@ fn workspace(row: &AnyRow) -> Result<Workspace, StoreError> {
         name: row.try_get("name")?,
         created_at: instant_of(row, "created_at")?,
     })
+}
+
+fn listed_key(row: &AnyRow) -> Result<ListedKey, StoreError> {
+    let is_revoked: i64 = row.try_get("is_revoked")?;
+    Ok(ListedKey { position: row.try_get("position")?, is_revoked: is_revoked != 0, key: key_record(row)? })
 }
 
 fn key_record(row: &AnyRow) -> Result<KeyRecord, StoreError> {

@@ -7,8 +7,8 @@ use sqlx::{Any, Transaction};
 use super::link_size::MAX_LINK_BYTES;
 use super::sql::Sql;
 use super::{StoreError, Workspace};
-use crate::links::Link;
-use crate::links::destination::TooLong;
+use crate::domain::destination::TooLong;
+use crate::domain::link::Link;
 
 /// The reason why one link of a request was not created or updated. Other links of the request may have been.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

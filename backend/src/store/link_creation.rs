@@ -13,12 +13,14 @@ use super::outbox::enqueue;
 use super::sql::Sql;
 use super::tags::{add_tags, resolve_tags};
 use super::{Recording, Store, StoreError, Workspace, kept_keys, to_json};
-use crate::ids;
-use crate::links::destination::TooLong;
-use crate::links::input::LinkInput;
-use crate::links::tag_fields::TagSelection;
-use crate::links::{Details, Link, PublicUrl, UtmParameters};
-use crate::webhooks::{Event, Trigger};
+use crate::domain::destination::TooLong;
+use crate::domain::destination::UtmParameters;
+use crate::domain::event::{Event, Trigger};
+use crate::domain::ids;
+use crate::domain::link::{Details, Link};
+use crate::domain::link_input::LinkInput;
+use crate::domain::public_url::PublicUrl;
+use crate::domain::tag::TagSelection;
 
 /// Attempts to find a random key that is free. With 36^7 keys even a domain with a billion links needs two.
 const KEY_ATTEMPTS: usize = 8;
@@ -141,10 +143,9 @@ impl Store {
     ) -> Result<LinkResults, StoreError> {
         let drafts = self.draft(workspace, links, now)?;
         // Without events, the call creates many links, in several transactions.
-        let turn = if announce.is_none() { self.turn().await } else { None };
-        let mut transaction = match &turn {
-            Some(turn) => self.begin_in(Some(turn)).await?,
-            None => self.begin().await?,
+        let (_turn, mut transaction) = match announce {
+            Some(_) => (None, self.begin().await?),
+            None => self.begin_in_turn().await?,
         };
         let results = self.create(&mut transaction, workspace, links, drafts, now).await?;
         if let Some(public) = announce {

@@ -1,10 +1,8 @@
 //! Sizes of links in the database: the maximum of one, and how many are written at once.
 
-use sqlx::{Any, Transaction};
-
-use super::sql::Sql;
-use super::{Dialect, StoreError, to_json};
-use crate::links::{Link, UtmParameters};
+use super::{StoreError, to_json};
+use crate::domain::destination::UtmParameters;
+use crate::domain::link::Link;
 
 /// Maximum size of a link, in bytes: its domain, key, destination, campaign parameters and ids, and its other fields as
 /// JSON.
@@ -55,25 +53,6 @@ pub(super) fn with_details(link: &Link, utm: &UtmParameters, details: &str) -> u
     let texts = [&link.external_id, &link.tenant_id, &link.folder_id].into_iter().chain(utm.values());
     let texts = texts.flatten().map(String::len);
     link.domain.len() + link.key.len() + link.url.len() + texts.sum::<usize>() + details.len()
-}
-
-/// The size of the links with these numbers, in bytes, without their tags. It reads no text.
-pub(super) async fn sum(
-    transaction: &mut Transaction<'static, Any>,
-    dialect: Dialect,
-    links: &[i64],
-) -> Result<usize, StoreError> {
-    let mut sql = Sql::new(
-        "SELECT CAST(COALESCE(SUM(octet_length(l.domain) + octet_length(l.key) + octet_length(l.url) + octet_length(l.details)
-         + COALESCE(octet_length(l.external_id), 0) + COALESCE(octet_length(l.tenant_id), 0)
-         + COALESCE(octet_length(l.folder_id), 0) + COALESCE(octet_length(l.utm_source), 0)
-         + COALESCE(octet_length(l.utm_medium), 0) + COALESCE(octet_length(l.utm_campaign), 0)
-         + COALESCE(octet_length(l.utm_term), 0) + COALESCE(octet_length(l.utm_content), 0)), 0) AS BIGINT)
-         FROM links l WHERE l.seq",
-    );
-    sql.in_numbers(dialect, links);
-    let bytes = sql.number(&mut **transaction).await?;
-    usize::try_from(bytes).map_err(|error| StoreError::corrupt("size of links", &error))
 }
 
 /// Length of a text as JSON, in bytes.

@@ -10,17 +10,20 @@ use super::folders::known_folders;
 use super::link_conflict::{LinkConflict, external_id_is_taken};
 use super::link_creation::{Draft, NewLink};
 use super::link_size::{self, MAX_LINK_BYTES};
-use super::links::{LINKS, LinkSelector, in_background};
+use super::links::{LINKS, LinkSelector};
 use super::outbox::enqueue;
 use super::sql::Sql;
 use super::tags::{add_tags, resolve_tags};
 use super::{Dialect, Store, StoreError, Workspace, kept_keys, to_json};
-use crate::background;
-use crate::links::destination::TooLong;
-use crate::links::input::LinkInput;
-use crate::links::tag_fields::TagSelection;
-use crate::links::{Link, PublicUrl, Tag, UtmParameters};
-use crate::webhooks::{Event, Trigger};
+use crate::apart;
+use crate::domain::destination::TooLong;
+use crate::domain::destination::UtmParameters;
+use crate::domain::event::{Event, Trigger};
+use crate::domain::link::Link;
+use crate::domain::link_input::LinkInput;
+use crate::domain::public_url::PublicUrl;
+use crate::domain::tag::Tag;
+use crate::domain::tag::TagSelection;
 
 /// A link that was updated, or created by an upsert.
 #[derive(Clone, Debug)]
@@ -41,8 +44,11 @@ impl Store {
         public: &PublicUrl,
     ) -> Result<Option<Result<Changed, LinkConflict>>, StoreError> {
         let Some(link) = self.link(workspace, selector).await? else { return Ok(None) };
-        // The link may change until the transaction begins, which is why it is checked again.
-        let input = &match fitting(link, input).await? {
+        // No transaction begins that would work on an input that is too large. The link may change until then, which is why it is checked
+        // again.
+        let bytes = input.bytes();
+        let check = move || Ok::<_, StoreError>(updated(&link, &input, None)?.map(|_| input));
+        let input = &match apart::run_on(bytes, check).await? {
             Ok(input) => input,
             Err(conflict) => return Ok(Some(Err(conflict))),
         };
@@ -127,7 +133,7 @@ impl Store {
         sql
     }
 
-    /// Like [`fitting`], for an upsert that has found this link. Returns also the draft of a new link, in case the link is gone when the
+    /// Refuses an upsert that has found this link before a transaction begins, if it is too large. Returns also the draft of a new link, in case the link is gone when the
     /// transaction begins.
     async fn fitting_upsert(
         &self,
@@ -145,7 +151,7 @@ impl Store {
             };
             Ok(conflict.map_or_else(|| Ok((new, drafts)), Err))
         };
-        background::run_on(bytes, check).await.ok_or(StoreError::Background)?
+        apart::run_on(bytes, check).await
     }
 
     /// Updates links alike, without telling webhooks. The result leaves out those that the workspace does not have, and is in
@@ -161,14 +167,13 @@ impl Store {
         now: Timestamp,
     ) -> Result<Result<Vec<Changed>, LinkConflict>, StoreError> {
         let (links, changes) = (self.selected_links(workspace, selectors).await?, input.clone());
-        let links = match in_background(move || sizes_of_updates(&links, &changes)).await? {
+        let links = match apart::run(move || sizes_of_updates(&links, &changes)).await? {
             Ok(links) => links,
             Err(conflict) => return Ok(Err(conflict)),
         };
         let mut changed = Vec::with_capacity(links.len());
         for links in link_size::transactions(&links, |(_, bytes)| Ok(*bytes))? {
-            let turn = self.turn().await;
-            let mut transaction = self.begin_in(turn.as_ref()).await?;
+            let (_turn, mut transaction) = self.begin_in_turn().await?;
             let tags = match self.check(&mut transaction, workspace, input).await? {
                 Ok(tags) => tags,
                 Err(conflict) => return Ok(Err(conflict)),
@@ -325,14 +330,6 @@ impl Store {
     }
 }
 
-/// Refuses a change of a link before a transaction begins, so that none works on an input that is too large. Returns a change that
-/// fits.
-async fn fitting(before: Link, input: LinkInput) -> Result<Result<LinkInput, LinkConflict>, StoreError> {
-    let bytes = input.bytes();
-    let check = move || Ok(updated(&before, &input, None)?.map(|_| input));
-    background::run_on(bytes, check).await.ok_or(StoreError::Background)?
-}
-
 /// The ids of links, and their sizes before or after an update, whichever is larger.
 fn sizes_of_updates(
     links: &[Link],
@@ -360,9 +357,7 @@ fn updated(
 ) -> Result<Result<Link, LinkConflict>, StoreError> {
     let mut after = before.clone();
     after.url = input.destination(Some(&before.url));
-    if after.url != before.url
-        && let Some(too_long) = TooLong::of(&after.url, &UtmParameters::of(&after.url))
-    {
+    if let Some(too_long) = TooLong::of(&after.url, &UtmParameters::of(&after.url)) {
         return Ok(Err(LinkConflict::TooLong(too_long)));
     }
     if let Some(domain) = &input.domain {

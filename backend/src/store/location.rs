@@ -43,6 +43,20 @@ impl Location {
     }
 }
 
+impl Location {
+    /// The default file of the click log: beside a SQLite file, or in the working directory and named after the PostgreSQL database.
+    pub(crate) fn click_log(&self) -> PathBuf {
+        let database = match self {
+            Self::Sqlite(file) => file.clone(),
+            Self::Postgres(url) => {
+                let name = url.path_segments().and_then(|mut names| names.next_back()).unwrap_or_default();
+                PathBuf::from(if name.is_empty() { "weir" } else { name })
+            }
+        };
+        with_suffix(&database, "-clicks")
+    }
+}
+
 /// The path, or the address without user and password.
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -51,11 +65,6 @@ impl fmt::Display for Location {
             Self::Postgres(url) => f.write_str(&without_credentials(url.as_str())),
         }
     }
-}
-
-/// The file that stores the clicks of a SQLite database until they are recorded.
-pub(crate) fn spool_of(database: &Path) -> PathBuf {
-    with_suffix(database, "-clicks")
 }
 
 /// The path with more at its end.
@@ -76,6 +85,17 @@ fn without_credentials(url: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_click_log_has_the_name_of_the_database() {
+        for (url, expected) in [
+            ("sqlite:/var/lib/weir/weir.db", "/var/lib/weir/weir.db-clicks"),
+            ("postgres://weir@db/links", "links-clicks"),
+            ("postgres://weir@db", "weir-clicks"),
+        ] {
+            assert_eq!(Location::parse(url).unwrap().click_log(), Path::new(expected), "{url}");
+        }
+    }
 
     #[test]
     fn a_url_names_a_file_or_an_address_and_messages_contain_no_password() {

@@ -5,13 +5,14 @@
 
 mod analytics;
 mod answers;
+mod attempts;
+pub(crate) mod availability;
+mod backlog;
 pub(crate) mod checkpoint;
-mod click;
-mod click_batch;
-mod click_buffer;
 mod click_pages;
-mod click_rows;
 mod clicks;
+mod column;
+mod cursor;
 mod deleted_links;
 mod deleted_webhooks;
 mod delivery_log;
@@ -19,11 +20,12 @@ mod domains;
 mod error;
 mod folders;
 mod horizon;
-mod interner;
 mod kept_keys;
 mod keys;
 mod link_conflict;
+mod link_counts;
 mod link_creation;
+mod link_lists;
 mod link_size;
 mod link_update;
 mod links;
@@ -33,64 +35,67 @@ mod names;
 mod old_events;
 mod open;
 mod outbox;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod reader;
 mod replays;
 mod retention;
 mod rollups;
 mod schema;
 mod serving;
-mod set_aside;
-mod spool;
 mod sql;
 mod tags;
 mod top_links;
-mod turns;
 mod webhook_scope;
 mod webhook_update;
 mod webhooks;
 
-use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use sqlx::any::AnyRow;
 use sqlx::{Any, AnyConnection, AnyPool, Connection, Executor, Row, Transaction};
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
-pub(crate) use analytics::{Column, Condition, Selection, Step};
+pub(crate) use analytics::{Condition, Selection, Step};
 pub(crate) use answers::{KeptAnswer, Recording, Repeatable};
 use checkpoint::Log;
-pub(crate) use click::Visitor;
-pub use click::{Click, ClickDetails};
-pub(crate) use click_batch::Batch;
-pub(crate) use click_buffer::{ClickBuffer, ClickRef};
 pub(crate) use click_pages::ClicksAndLinks;
-pub(crate) use clicks::Recorded;
+pub(crate) use clicks::{Found, RECORDED_AT_ONCE};
+pub(crate) use column::Column;
 pub(crate) use delivery_log::{DeliveryFilter, DeliveryRecord, DeliveryStatus};
 pub use domains::{AssignedDomain, DomainConflict};
 pub use error::StoreError;
+pub(crate) use keys::{KeyChange, ListedKey};
 pub use keys::{KeyRecord, Limits, Workspace};
 pub(crate) use link_conflict::LinkConflict;
 pub(crate) use link_creation::{LinkResults, NewLink, transactions};
+pub(crate) use link_lists::{LinkFilter, LinkGroup, LinkOrder, Page};
 pub(crate) use link_size::MAX_LINK_BYTES;
 pub(crate) use link_update::Changed;
-pub(crate) use links::{LinkFilter, LinkGroup, LinkOrder, LinkSelector, Page, RedirectTarget};
-pub(crate) use location::{Location, spool_of, with_suffix};
+pub(crate) use links::{LinkSelector, RedirectTarget};
+pub(crate) use location::{Location, with_suffix};
 pub(crate) use names::NameConflict;
-pub(crate) use outbox::{Attempt, DueDelivery, DueWebhook, OutboxBacklog, Outcome, WithoutRoom};
 pub use reader::Analytics;
 pub(crate) use reader::Reader;
 use reader::Readers;
 pub(crate) use replays::{REPLAYED_AT_ONCE, ReplayedEvents};
 pub use schema::SchemaProblem;
 pub use serving::Serving;
-pub use set_aside::{Replayed, SetAside};
-pub(crate) use spool::{Left, Progress, Spool};
 use sql::Sql;
 pub(crate) use tags::{TagFilter, TagOrder};
 pub(crate) use top_links::{Ranking, TopLink};
-use turns::{Turn, Turns};
 pub(crate) use webhook_update::{ChangedWebhook, WebhookInput};
 pub(crate) use webhooks::{NewWebhook, Webhook, WebhookConflict};
+
+use crate::domain::load::PoolState;
+
+/// Maximum number of rows that one transaction deletes or updates in the background.
+const ROWS_PER_STEP: i64 = 500;
+
+/// A turn at the only writer.
+type Turn = OwnedMutexGuard<()>;
 
 /// The SQL dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,22 +104,11 @@ enum Dialect {
     Postgres,
 }
 
-/// The connections of a pool.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PoolState {
-    pub(crate) pool: &'static str,
-    pub(crate) max: u32,
-    pub(crate) idle: usize,
-    pub(crate) used: usize,
-}
-
-impl PoolState {
-    fn of<DB: sqlx::Database>(name: &'static str, pool: &sqlx::Pool<DB>) -> Self {
-        // The size is read first, so that a connection that is released in between is not counted twice.
-        let size = pool.size() as usize;
-        let idle = pool.num_idle().min(size);
-        Self { pool: name, max: pool.options().get_max_connections(), idle, used: size - idle }
-    }
+fn pool_state<DB: sqlx::Database>(name: &'static str, pool: &sqlx::Pool<DB>) -> PoolState {
+    // The size is read first, so that a connection that is released in between is not counted twice.
+    let size = pool.size() as usize;
+    let idle = pool.num_idle().min(size);
+    PoolState { pool: name, max: pool.options().get_max_connections(), idle, used: size - idle }
 }
 
 /// The database. Cheap to clone.
@@ -128,34 +122,24 @@ pub struct Store {
     analytics: Analytics,
     dialect: Dialect,
     log: Option<Log>,
-    /// Where there is one writer.
-    turns: Option<Turns>,
-    /// The file that stores clicks until they are recorded.
-    spool: Option<PathBuf>,
-    /// The id of the spool in a database that several processes share.
-    spool_id: Arc<OnceLock<String>>,
+    /// Where there is one writer, which serves transactions in the order of their arrival. A customer's transaction then waits for at most one of
+    /// the background and of bulk calls, so that the requests of one customer stay fast beside the bulk calls, clicks and deletions of others.
+    turns: Option<Arc<Mutex<()>>>,
+    click_log: PathBuf,
 }
 
 impl Store {
-    /// Stores clicks in a file until they are recorded, also with databases that have no such file by default. Each
-    /// process needs a separate file.
+    /// Uses another file for the click log. Each process needs a separate one.
     #[must_use]
-    pub fn with_spool(self, file: PathBuf) -> Self {
-        Self { spool: Some(file), ..self }
+    pub fn with_click_log(self, file: PathBuf) -> Self {
+        Self { click_log: file, ..self }
     }
 
-    /// Maximum number of connections for everything except queries that may take long, and for lists.
-    pub(crate) fn connections(&self) -> usize {
-        self.read.options().get_max_connections() as usize
-    }
-
-    /// The pause after a request of a busy workspace, in multiples of the time that the request took. PostgreSQL's processes have no
-    /// priorities, so the pause leaves the processors to others.
-    pub(crate) fn pause_of_busy(&self) -> u32 {
-        match self.dialect {
-            Dialect::Sqlite => 1,
-            Dialect::Postgres => 3,
-        }
+    /// The file of the click log: clicks that are not in the database yet. By default it is beside a SQLite file, or in the working directory
+    /// and named after the PostgreSQL database.
+    #[must_use]
+    pub fn click_log(&self) -> &Path {
+        &self.click_log
     }
 
     /// Settings for analytics queries.
@@ -163,20 +147,8 @@ impl Store {
         self.analytics
     }
 
-    /// Begins a transaction that writes, for a customer.
+    /// Begins a transaction that writes.
     async fn begin(&self) -> Result<Transaction<'static, Any>, StoreError> {
-        if let Some(turns) = &self.turns {
-            turns.customer_writes();
-        }
-        self.begin_writing().await
-    }
-
-    /// Begins a transaction that writes, in its turn.
-    async fn begin_in(&self, _turn: Option<&Turn>) -> Result<Transaction<'static, Any>, StoreError> {
-        self.begin_writing().await
-    }
-
-    async fn begin_writing(&self) -> Result<Transaction<'static, Any>, StoreError> {
         let transaction = match self.dialect {
             // A transaction that reads before it writes would fail if another process wrote in between.
             Dialect::Sqlite => self.write.begin_with("BEGIN IMMEDIATE").await?,
@@ -185,14 +157,18 @@ impl Store {
         Ok(transaction)
     }
 
-    /// Waits for the turn of a transaction of the background, or of one of many of a bulk call. None where there are several writers.
+    /// Waits for a turn, where there is one writer.
     async fn turn(&self) -> Option<Turn> {
-        Some(self.turns.as_ref()?.take().await)
+        match &self.turns {
+            Some(turns) => Some(Arc::clone(turns).lock_owned().await),
+            None => None,
+        }
     }
 
-    /// Whether customers wait for transactions of the background: there is one writer, and they have used it recently.
-    pub(crate) fn customers_wait(&self) -> bool {
-        self.turns.as_ref().is_some_and(Turns::customers_write)
+    /// Begins a transaction of the background, or one of many of a bulk call. The next one begins when the turn is dropped.
+    async fn begin_in_turn(&self) -> Result<(Option<Turn>, Transaction<'static, Any>), StoreError> {
+        let turn = self.turn().await;
+        Ok((turn, self.begin().await?))
     }
 
     /// Begins a transaction that writes. Such transactions of one workspace run one after another, so that no two of them
@@ -207,22 +183,21 @@ impl Store {
         Ok(transaction)
     }
 
-    /// Begins a transaction that writes, in its turn, and locks the row that a query selects. None if the row is missing or locked by
+    /// Begins a transaction of the background, and locks the row that a query selects. None if the row is missing or locked by
     /// another process.
     async fn begin_with_row(
         &self,
-        turn: Option<&Turn>,
         query: &'static str,
-    ) -> Result<Option<(Transaction<'static, Any>, AnyRow)>, StoreError> {
+    ) -> Result<Option<(Option<Turn>, Transaction<'static, Any>, AnyRow)>, StoreError> {
         // Usually there is no such row, and a reader is enough to find that out.
         if Sql::new(query).optional(&self.read).await?.is_none() {
             return Ok(None);
         }
-        let mut transaction = self.begin_in(turn).await?;
+        let (turn, mut transaction) = self.begin_in_turn().await?;
         let mut sql = Sql::new(query);
         sql.lock(self.dialect, " FOR UPDATE SKIP LOCKED");
         let row = sql.optional(&mut *transaction).await?;
-        Ok(row.map(|row| (transaction, row)))
+        Ok(row.map(|row| (turn, transaction, row)))
     }
 
     /// Checks that the database is available.
@@ -251,11 +226,11 @@ impl Store {
     /// The connections of each pool.
     pub(crate) fn pools(&self) -> Vec<PoolState> {
         let mut pools = match self.dialect {
-            Dialect::Sqlite => vec![PoolState::of("read", &self.read), PoolState::of("write", &self.write)],
+            Dialect::Sqlite => vec![pool_state("read", &self.read), pool_state("write", &self.write)],
             // One pool reads and writes.
-            Dialect::Postgres => vec![PoolState::of("main", &self.write)],
+            Dialect::Postgres => vec![pool_state("main", &self.write)],
         };
-        pools.extend(self.readers.states());
+        pools.push(self.readers.state());
         pools
     }
 

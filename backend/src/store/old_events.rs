@@ -7,17 +7,16 @@ use super::deleted_webhooks::DELIVERIES_PER_STEP;
 use super::sql::Sql;
 use super::{Store, StoreError};
 
-/// Maximum number of events, or of snapshots of links, that one transaction deletes.
+/// Maximum number of events that one transaction deletes.
 const EVENTS_PER_STEP: i64 = 50;
-/// About the most bytes of payloads, or of snapshots, that one transaction deletes.
+/// About the most bytes of payloads that one transaction deletes.
 const BYTES_PER_STEP: i64 = 256 * 1024;
 
 impl Store {
-    /// Deletes some deliveries of events from before `before`, the events without deliveries, and at last the snapshots that
-    /// only these events used. False if nothing is left to delete, or another process works on it.
+    /// Deletes some deliveries of events from before `before`, and the events without deliveries. False if nothing is left to delete,
+    /// or another process works on it.
     pub(crate) async fn purge_events(&self, before: Timestamp) -> Result<bool, StoreError> {
-        let before = before.as_millisecond();
-        Ok(self.delete_events("", before).await? || self.purge_snapshots(before).await?)
+        self.delete_events("", before.as_millisecond()).await
     }
 
     /// Deletes some deliveries of events about clicks from before the horizon, and the events without deliveries. False if nothing
@@ -32,8 +31,7 @@ impl Store {
         if oldest_events(condition, before).optional(&self.read).await?.is_none() {
             return Ok(false);
         }
-        let turn = self.turn().await;
-        let mut transaction = self.begin_in(turn.as_ref()).await?;
+        let (_turn, mut transaction) = self.begin_in_turn().await?;
         let mut sql = oldest_events(condition, before);
         sql.lock(self.dialect, " FOR UPDATE SKIP LOCKED");
         let mut events = Vec::new();
@@ -53,25 +51,6 @@ impl Store {
         }
         transaction.commit().await?;
         Ok(!events.is_empty())
-    }
-
-    async fn purge_snapshots(&self, before: i64) -> Result<bool, StoreError> {
-        let mut sql = Sql::new(
-            "SELECT s.id, CAST(octet_length(s.body) AS BIGINT) AS bytes FROM link_snapshots s WHERE s.last_event_at < ",
-        );
-        sql.bind(before).push(" ORDER BY s.last_event_at LIMIT ").bind(EVENTS_PER_STEP);
-        let mut snapshots = Vec::new();
-        for row in sql.all(&self.read).await? {
-            snapshots.push((row.try_get("id")?, row.try_get("bytes")?));
-        }
-        let snapshots: Vec<String> = first_of(snapshots);
-        if snapshots.is_empty() {
-            return Ok(false);
-        }
-        let _turn = self.turn().await;
-        let mut sql = Sql::new("DELETE FROM link_snapshots WHERE id IN ");
-        sql.texts(self.dialect, &snapshots);
-        Ok(sql.execute(&self.write).await? > 0)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,16 +10,15 @@ use std::time::Duration;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::{AnyConnection, ConnectOptions, Connection, Executor};
 
-use super::checkpoint::{self, Log};
-use super::location::{Location, spool_of};
+use super::checkpoint::{self, BUSY_TIMEOUT, Log};
+use super::location::Location;
+#[cfg(feature = "postgres")]
+use super::postgres::{pool_of, set_statement_timeout};
 use super::reader::{Analytics, Readers};
 use super::schema::{self, SchemaProblem};
-use super::turns::Turns;
 use super::{Dialect, Store, StoreError};
 
-/// Maximum wait of a SQLite writer for another process's transaction.
-pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Number of connections that read a SQLite file, and of those for lists. One more connection writes.
+/// Number of connections that read a SQLite file, except those for analytics. One more connection writes.
 const SQLITE_READERS: u32 = 4;
 /// Page cache of the SQLite writer, in KiB. It holds the pages that a transaction changes.
 const SQLITE_WRITER_CACHE: u32 = 32 * 1024;
@@ -28,18 +27,15 @@ const SQLITE_READER_CACHE: u32 = 8 * 1024;
 /// Size of the memory mapping of the connections for analytics, in bytes. The others do not map the file: after each transaction,
 /// SQLite has to map it anew, and the process to find its pages again, which takes longer than a short query.
 const SQLITE_MAPPED: u32 = 1 << 30;
-/// Maximum number of connections to PostgreSQL, and of those for lists.
+/// Maximum number of connections to PostgreSQL, except those for analytics.
 #[cfg(feature = "postgres")]
-const POSTGRES_CONNECTIONS: u32 = 16;
+const POSTGRES_CONNECTIONS: u32 = 20;
 /// Time limit of the check of a database when it is opened: more than sqlx lets a SQLite connection wait for a lock, which is 5 s.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(8);
-/// Maximum wait for a connection to PostgreSQL.
+/// Time limit of a statement in PostgreSQL, except those for analytics. A request whose statement waits for a lock keeps its place for no
+/// longer. In SQLite, nothing waits longer than [`BUSY_TIMEOUT`].
 #[cfg(feature = "postgres")]
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A connection to PostgreSQL that was used within this time is not tested before it is used again.
-#[cfg(feature = "postgres")]
-const UNTESTED: Duration = Duration::from_millis(250);
-
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// What happens to a database without tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Empty {
@@ -86,14 +82,14 @@ impl Store {
         let location = Location::parse(url)?;
         sqlx::any::install_default_drivers();
         let opened = match &location {
-            Location::Sqlite(file) => {
+            Location::Sqlite(_) => {
                 check(url, &location, empty).await?;
-                Self::open_sqlite(url, file, analytics).await
+                Self::open_sqlite(url, location.click_log(), analytics).await
             }
             #[cfg(feature = "postgres")]
             Location::Postgres(_) => {
                 check(url, &location, empty).await?;
-                Self::open_postgres(url, analytics).await
+                Self::open_postgres(url, location.click_log(), analytics).await
             }
             #[cfg(not(feature = "postgres"))]
             Location::Postgres(_) => Err(StoreError::WithoutPostgres { database: location.to_string() }),
@@ -104,7 +100,7 @@ impl Store {
         })
     }
 
-    async fn open_sqlite(url: &str, file: &Path, analytics: Analytics) -> Result<Self, StoreError> {
+    async fn open_sqlite(url: &str, click_log: PathBuf, analytics: Analytics) -> Result<Self, StoreError> {
         let options = AnyConnectOptions::from_str(url)?;
         let pool = |connections, cache: u32| {
             let options = AnyPoolOptions::new().max_connections(connections);
@@ -130,8 +126,8 @@ impl Store {
         let write = pool(1, SQLITE_WRITER_CACHE).connect_with(options.clone()).await?;
         let checkpointer = pool(1, SQLITE_READER_CACHE).connect_lazy_with(options.clone());
         let read = pool(SQLITE_READERS, SQLITE_READER_CACHE).connect_with(options).await?;
-        let pragmas = [0, SQLITE_MAPPED].map(|mapped| pragmas(SQLITE_READER_CACHE, mapped, "FILE"));
-        let readers = Readers::sqlite(url, analytics, SQLITE_READERS, pragmas).await?;
+        let pragmas = pragmas(SQLITE_READER_CACHE, SQLITE_MAPPED, "FILE");
+        let readers = Readers::sqlite(url, analytics, pragmas).await?;
         Ok(Self {
             read,
             write,
@@ -139,17 +135,22 @@ impl Store {
             analytics,
             dialect: Dialect::Sqlite,
             log: Some(Log { checkpointer }),
-            turns: Some(Turns::default()),
-            spool: Some(spool_of(file)),
-            spool_id: Arc::default(),
+            turns: Some(Arc::default()),
+            click_log,
         })
     }
 
     #[cfg(feature = "postgres")]
-    async fn open_postgres(url: &str, analytics: Analytics) -> Result<Self, StoreError> {
+    async fn open_postgres(url: &str, click_log: PathBuf, analytics: Analytics) -> Result<Self, StoreError> {
         let options = AnyConnectOptions::from_str(url)?;
-        let pool = postgres_pool(POSTGRES_CONNECTIONS).connect_with(options).await?;
-        let readers = Readers::postgres(url, analytics, POSTGRES_CONNECTIONS).await?;
+        let pool = pool_of(POSTGRES_CONNECTIONS).after_connect(|connection, _| {
+            Box::pin(async move {
+                connection.execute(set_statement_timeout("SESSION", STATEMENT_TIMEOUT)).await?;
+                Ok(())
+            })
+        });
+        let pool = pool.connect_with(options).await?;
+        let readers = Readers::postgres(url, analytics).await?;
         Ok(Self {
             read: pool.clone(),
             write: pool,
@@ -158,8 +159,7 @@ impl Store {
             dialect: Dialect::Postgres,
             log: None,
             turns: None,
-            spool: None,
-            spool_id: Arc::default(),
+            click_log,
         })
     }
 }
@@ -232,21 +232,6 @@ fn reason(location: &Location, source: sqlx::Error) -> StoreError {
         }
     }
     StoreError::Open { database: location.to_string(), source }
-}
-
-/// A pool of connections to PostgreSQL. Before it gives one away that has been idle for long, it asks the server whether it is alive.
-/// That is a round trip, so that it does not ask each time.
-#[cfg(feature = "postgres")]
-pub(super) fn postgres_pool(connections: u32) -> AnyPoolOptions {
-    let options = AnyPoolOptions::new().max_connections(connections).acquire_timeout(CONNECT_TIMEOUT);
-    options.test_before_acquire(false).before_acquire(|connection, state| {
-        Box::pin(async move {
-            if state.idle_for >= UNTESTED {
-                connection.ping().await?;
-            }
-            Ok(true)
-        })
-    })
 }
 
 /// The pragmas of a SQLite connection with a page cache of `cache` KiB, a memory mapping of `mapped` bytes and a store for what it sorts

@@ -1,118 +1,48 @@
 //! The outbox: events that are to be delivered.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::collections::HashMap;
 
 use jiff::{SignedDuration, Timestamp};
 use sqlx::any::AnyRow;
 use sqlx::{Any, Row, Transaction};
 
-use super::listeners::Listeners;
-use super::reader::Reader;
+use super::attempts::record_attempt;
+use super::listeners::listeners;
 use super::sql::Sql;
 use super::webhooks::Webhook;
-use super::{Dialect, Store, StoreError, Workspace, optional_instant_of, to_json};
-use crate::links::Link;
-use crate::webhooks::{Event, LinkSnapshot};
+use super::{Dialect, Store, StoreError, Workspace, to_json};
+use crate::domain::delivery::{Attempt, DueDelivery, DueWebhook, WithoutRoom};
+use crate::domain::event::Event;
+use crate::domain::link::Link;
+use crate::domain::public_url::PublicUrl;
 
-/// An attempt in the log.
-#[derive(Clone, Debug)]
-pub(crate) struct Attempt {
-    pub(crate) at: Timestamp,
-    pub(crate) http_status: Option<u16>,
-    pub(crate) error: Option<String>,
-    pub(crate) response_body: String,
+/// Maximum number of deliveries that one transaction drops.
+const DROPPED_AT_ONCE: i64 = 50;
+
+/// The condition that a delivery `d` had an attempt, as the index has it.
+const RETRIES: &str = " AND CASE d.attempts WHEN 0 THEN 1 ELSE 0 END = 0";
+/// The condition that a delivery `d` had no attempt, as the index has it.
+const FIRST_ATTEMPTS: &str = " AND CASE d.attempts WHEN 0 THEN 1 ELSE 0 END = 1";
+
+/// When an event is sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Due {
+    AtOnce,
+    /// This process has the delivery until then.
+    At(Timestamp),
+    Never,
 }
 
-/// A webhook with due deliveries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct DueWebhook {
-    pub(crate) seq: i64,
-    pub(crate) workspace_seq: i64,
-}
-
-/// The webhooks and workspaces for which no delivery may be taken.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct WithoutRoom {
-    pub(crate) webhooks: Vec<i64>,
-    pub(crate) workspaces: Vec<i64>,
-}
-
-/// A due delivery. This process owns it until the lease ends.
-#[derive(Clone, Debug)]
-pub(crate) struct DueDelivery {
-    pub(crate) seq: i64,
-    pub(crate) webhook: DueWebhook,
-    pub(crate) event_id: String,
-    pub(crate) payload: String,
-    pub(crate) url: String,
-    pub(crate) secret: String,
-    /// The previous secret, during the overlap of a rotation.
-    pub(crate) old_secret: Option<String>,
-    /// Number of previous attempts.
-    pub(crate) attempts: u32,
-}
-
-/// The outcome of an attempt.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// The receiver accepted the event.
-    Delivered,
-    /// The next attempt is at this instant.
-    Retry(Timestamp),
-    /// The delivery failed.
-    Failed,
-    /// The delivery failed, and the receiver wants no more events.
-    Gone,
-}
-
-/// The pending deliveries.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct OutboxBacklog {
-    due: Waiting,
-    later: Waiting,
-    disabled: Waiting,
-}
-
-/// Deliveries in one state.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Waiting {
-    pub(crate) count: i64,
-    /// When the first of them fell, or falls, due.
-    pub(crate) oldest: Option<Timestamp>,
-}
-
-impl OutboxBacklog {
-    /// The deliveries by state: those that are due, those that are under way or to be tried later, and those to disabled
-    /// webhooks.
-    pub(crate) fn by_state(&self) -> [(&'static str, &Waiting); 3] {
-        [("due", &self.due), ("later", &self.later), ("disabled", &self.disabled)]
-    }
+/// What this process is to send.
+#[derive(Debug, Default)]
+pub(crate) struct Leased {
+    /// The numbers of the deliveries.
+    pub(crate) deliveries: Vec<i64>,
+    /// A webhook may hear of more clicks, which were not read.
+    pub(crate) more: bool,
 }
 
 impl Store {
-    /// The deliveries that are not made.
-    pub(crate) async fn outbox_backlog(
-        &self,
-        reader: &mut Reader,
-        now: Timestamp,
-    ) -> Result<OutboxBacklog, StoreError> {
-        let mut sql = Sql::new("");
-        push_backlog(&mut sql, now);
-        let row = reader.one(sql).await?;
-        let waiting = |count, oldest| {
-            Ok::<_, StoreError>(Waiting {
-                count: row.try_get(count)?,
-                oldest: optional_instant_of(&row, oldest)?,
-            })
-        };
-        Ok(OutboxBacklog {
-            due: waiting("due", "oldest_due")?,
-            later: waiting("later", "oldest_later")?,
-            disabled: waiting("disabled", "oldest_disabled")?,
-        })
-    }
-
     /// Up to `limit` enabled webhooks with due deliveries: the first one of each workspace, the second ones, and so on, each in
     /// the order of their oldest due delivery. The query reads one delivery of each webhook.
     pub(crate) async fn webhooks_due(
@@ -126,36 +56,47 @@ impl Store {
         sql.all(&self.read).await?.iter().map(due_webhook).collect()
     }
 
-    /// Takes due deliveries, oldest first, up to a number for each webhook. Until `lease` has passed, no other process
-    /// takes them. After that they are due again, because their process has died.
+    /// Takes deliveries up to a number for each webhook: retries first, oldest first, then first attempts, and then the next clicks. Until
+    /// `lease` has passed, no other process takes them. After that they are due again, because their process has died.
     pub(crate) async fn lease_deliveries(
         &self,
-        webhooks: &[(i64, i64)],
+        webhooks: &[(i64, usize)],
         lease: SignedDuration,
         now: Timestamp,
-    ) -> Result<Vec<i64>, StoreError> {
+        public: &PublicUrl,
+    ) -> Result<Leased, StoreError> {
         let leased_until = now.saturating_add(lease).unwrap_or(Timestamp::MAX);
-        let turn = self.turn().await;
-        let mut transaction = self.begin_in(turn.as_ref()).await?;
-        let mut seqs = Vec::new();
-        for (webhook, limit) in webhooks {
-            let mut sql = Sql::new("UPDATE webhook_deliveries SET due_at = ");
-            sql.bind(leased_until.as_millisecond());
-            sql.push(
-                " WHERE seq IN (SELECT d.seq FROM webhook_deliveries d WHERE d.due_at IS NOT NULL AND d.webhook_seq = ",
-            );
-            sql.bind(*webhook).push(" AND d.due_at <= ").bind(now.as_millisecond());
-            sql.push(" ORDER BY d.due_at, d.seq LIMIT ").bind(*limit);
-            if self.dialect == Dialect::Postgres {
-                sql.push(" FOR UPDATE SKIP LOCKED");
+        let (_turn, mut transaction) = self.begin_in_turn().await?;
+        let mut leased = Leased::default();
+        for (webhook, most) in webhooks {
+            let most = leased.deliveries.len() + most;
+            for attempts in [RETRIES, FIRST_ATTEMPTS] {
+                let left = i64::try_from(most - leased.deliveries.len()).unwrap_or(0);
+                if left == 0 {
+                    break;
+                }
+                let mut sql = Sql::new("UPDATE webhook_deliveries SET due_at = ");
+                sql.bind(leased_until.as_millisecond());
+                sql.push(
+                    " WHERE seq IN (SELECT d.seq FROM webhook_deliveries d WHERE d.due_at IS NOT NULL AND d.webhook_seq = ",
+                );
+                sql.bind(*webhook).push(attempts).push(" AND d.due_at <= ").bind(now.as_millisecond());
+                sql.push(" ORDER BY d.due_at, d.seq LIMIT ").bind(left);
+                sql.lock(self.dialect, " FOR UPDATE SKIP LOCKED");
+                sql.push(") RETURNING seq");
+                for row in sql.all(&mut *transaction).await? {
+                    leased.deliveries.push(row.try_get::<i64, _>(0)?);
+                }
             }
-            sql.push(") RETURNING seq");
-            for row in sql.all(&mut *transaction).await? {
-                seqs.push(row.try_get::<i64, _>(0)?);
+            if leased.deliveries.len() < most {
+                let left = most - leased.deliveries.len();
+                let taken = self.take_clicks(&mut transaction, *webhook, left, leased_until, public).await?;
+                leased.deliveries.extend(taken.deliveries);
+                leased.more |= taken.more;
             }
         }
         transaction.commit().await?;
-        Ok(seqs)
+        Ok(leased)
     }
 
     /// The deliveries that this process has leased. They are not read in the transaction that leases them: payloads may be large,
@@ -168,12 +109,12 @@ impl Store {
         let mut sql = Sql::new(
             "SELECT d.seq, d.webhook_seq, h.workspace_seq, e.id AS event_id, h.url, h.secret, d.attempts, ",
         );
-        sql.push(PAYLOAD).push(", CASE WHEN h.old_secret_until > ").bind(now.as_millisecond());
+        sql.push("e.payload, CASE WHEN h.old_secret_until > ").bind(now.as_millisecond());
         sql.push(
             " THEN h.old_secret END AS old_secret FROM webhook_deliveries d JOIN webhook_events e ON e.seq = d.event_seq
              JOIN webhooks h ON h.seq = d.webhook_seq",
         );
-        sql.push(SNAPSHOT).push(" WHERE h.workspace_seq > 0 AND h.disabled_at IS NULL AND d.seq IN ");
+        sql.push(" WHERE h.workspace_seq > 0 AND h.disabled_at IS NULL AND d.seq IN ");
         sql.list(seqs.iter().copied()).push(" ORDER BY d.seq");
         sql.all(&self.read).await?.iter().map(due_delivery).collect()
     }
@@ -190,40 +131,43 @@ impl Store {
         Ok(())
     }
 
-    /// Records the outcome of an attempt. A webhook is disabled after `disable_after` consecutive failed events, or if
-    /// its receiver is gone.
-    pub(crate) async fn finish_attempt(
+    /// Drops some deliveries from before an instant that no attempt was made for, because their webhook is disabled or too slow. They
+    /// fail for this reason. Returns their number.
+    pub(crate) async fn drop_unattempted_deliveries(
         &self,
-        delivery: &DueDelivery,
-        attempt: &Attempt,
-        outcome: &Outcome,
-        disable_after: u32,
-    ) -> Result<(), StoreError> {
-        let finished = Finished { delivery, attempt, outcome, disable_after };
-        match self.dialect {
-            Dialect::Sqlite => {
-                let turn = self.turn().await;
-                let mut transaction = self.begin_in(turn.as_ref()).await?;
-                for push in Finished::STATEMENTS {
-                    let mut sql = Sql::new("");
-                    push(&finished, &mut sql);
-                    sql.execute(&mut *transaction).await?;
-                }
-                transaction.commit().await?;
-            }
-            // One round trip instead of five.
-            Dialect::Postgres => {
-                let mut sql = Sql::new("");
-                for (name, push) in
-                    ["WITH a AS (", "), d AS (", "), h AS ("].into_iter().zip(Finished::STATEMENTS)
-                {
-                    push(&finished, sql.push(name));
-                }
-                sql.push(") SELECT 1");
-                sql.execute(&self.write).await?;
-            }
+        before: Timestamp,
+        reason: &str,
+        now: Timestamp,
+    ) -> Result<usize, StoreError> {
+        let unattempted = || {
+            let mut sql = Sql::new("SELECT d.seq FROM webhook_deliveries d WHERE d.due_at IS NOT NULL");
+            sql.push(FIRST_ATTEMPTS).push(" AND d.due_at < ").bind(before.as_millisecond());
+            sql.push(" ORDER BY d.webhook_seq, d.due_at LIMIT ").bind(DROPPED_AT_ONCE);
+            sql
+        };
+        // Usually there are none, and a reader is enough to find that out.
+        if unattempted().optional(&self.read).await?.is_none() {
+            return Ok(0);
         }
-        Ok(())
+        let (_turn, mut transaction) = self.begin_in_turn().await?;
+        let mut sql = unattempted();
+        sql.lock(self.dialect, " FOR UPDATE SKIP LOCKED");
+        let rows = sql.all(&mut *transaction).await?;
+        let attempt = Attempt {
+            at: now,
+            http_status: None,
+            error: Some(reason.to_owned()),
+            response_body: String::new(),
+        };
+        for row in &rows {
+            let delivery = row.try_get(0)?;
+            record_attempt(delivery, &attempt).execute(&mut *transaction).await?;
+            let mut sql = Sql::new("UPDATE webhook_deliveries SET due_at = NULL WHERE seq = ");
+            sql.bind(delivery);
+            sql.execute(&mut *transaction).await?;
+        }
+        transaction.commit().await?;
+        Ok(rows.len())
     }
 
     /// Writes an event for one webhook, regardless of its triggers. False if the webhook was deleted.
@@ -237,64 +181,10 @@ impl Store {
         if !keep_webhook(&mut transaction, self.dialect, webhook).await? {
             return Ok(false);
         }
-        enqueue_to(&mut transaction, self.dialect, workspace.seq, &[(event, vec![webhook.seq])]).await?;
+        let events = [(event, vec![webhook.seq])];
+        enqueue_to(&mut transaction, self.dialect, workspace.seq, &events, Due::AtOnce).await?;
         transaction.commit().await?;
         Ok(true)
-    }
-}
-
-/// An attempt that has ended.
-struct Finished<'a> {
-    delivery: &'a DueDelivery,
-    attempt: &'a Attempt,
-    outcome: &'a Outcome,
-    disable_after: u32,
-}
-
-impl Finished<'_> {
-    /// What appends the statements that record the attempt, each on another table.
-    const STATEMENTS: [fn(&Self, &mut Sql); 3] =
-        [Self::push_attempt, Self::push_delivery, Self::push_webhook];
-
-    fn push_attempt(&self, sql: &mut Sql) {
-        let Self { attempt, delivery, .. } = self;
-        sql.push(
-            "INSERT INTO webhook_attempts (delivery_seq, at, http_status, error, response_body) SELECT d.seq, CAST(",
-        );
-        sql.bind(attempt.at.as_millisecond()).push(" AS BIGINT), CAST(");
-        sql.bind(attempt.http_status.map(i64::from)).push(" AS BIGINT), CAST(");
-        sql.bind(attempt.error.clone()).push(" AS TEXT), CAST(");
-        sql.bind(attempt.response_body.clone()).push(" AS TEXT)");
-        sql.push(" FROM webhook_deliveries d WHERE d.seq = ").bind(delivery.seq);
-    }
-
-    fn push_delivery(&self, sql: &mut Sql) {
-        let (due_at, delivered_at) = match self.outcome {
-            Outcome::Delivered => (None, Some(self.attempt.at.as_millisecond())),
-            Outcome::Retry(at) => (Some(at.as_millisecond()), None),
-            Outcome::Failed | Outcome::Gone => (None, None),
-        };
-        sql.push("UPDATE webhook_deliveries SET attempts = attempts + 1, due_at = ").bind(due_at);
-        sql.push(", delivered_at = ").bind(delivered_at).push(" WHERE seq = ").bind(self.delivery.seq);
-    }
-
-    fn push_webhook(&self, sql: &mut Sql) {
-        let at = self.attempt.at.as_millisecond();
-        match self.outcome {
-            // Only the last attempt decides.
-            Outcome::Retry(_) => sql.push("UPDATE webhooks SET failures = failures WHERE FALSE"),
-            Outcome::Delivered => sql.push("UPDATE webhooks SET failures = 0 WHERE failures <> 0"),
-            Outcome::Failed => {
-                sql.push(
-                    "UPDATE webhooks SET failures = failures + 1, disabled_at = CASE WHEN failures + 1 >= ",
-                )
-                .bind(i64::from(self.disable_after));
-                sql.push(" THEN ").bind(at).push(" ELSE disabled_at END WHERE TRUE")
-            }
-            Outcome::Gone => sql.push("UPDATE webhooks SET disabled_at = ").bind(at).push(" WHERE TRUE"),
-        };
-        // The sweeper holds the row of a deleted webhook while it waits for this delivery.
-        sql.push(" AND workspace_seq > 0 AND seq = ").bind(self.delivery.webhook.seq);
     }
 }
 
@@ -310,44 +200,32 @@ pub(super) async fn keep_webhook(
     Ok(sql.optional(&mut **transaction).await?.is_some())
 }
 
-/// Appends a query that counts the deliveries that are not made in one row. Groups would be sorted.
-fn push_backlog(sql: &mut Sql, now: Timestamp) {
-    let states = [
-        ("h.disabled_at IS NULL AND d.due_at <= ", ") AS due", ") AS oldest_due"),
-        ("h.disabled_at IS NULL AND d.due_at > ", ") AS later", ") AS oldest_later"),
-    ];
-    sql.push("SELECT ");
-    for (condition, count, oldest) in states {
-        for (aggregate, name) in [("COUNT(*)", count), ("MIN(d.due_at)", oldest)] {
-            sql.push(aggregate).push(" FILTER (WHERE ").push(condition);
-            sql.bind(now.as_millisecond()).push(name).push(", ");
-        }
-    }
-    sql.push(
-        "COUNT(*) FILTER (WHERE h.disabled_at IS NOT NULL) AS disabled,
-         MIN(d.due_at) FILTER (WHERE h.disabled_at IS NOT NULL) AS oldest_disabled
-         FROM webhook_deliveries d JOIN webhooks h ON h.seq = d.webhook_seq
-         WHERE d.due_at IS NOT NULL AND h.workspace_seq > 0",
-    );
-}
-
 fn push_webhooks_due(sql: &mut Sql, dialect: Dialect, now: Timestamp, without: &WithoutRoom, limit: usize) {
-    // Jumps by index from one webhook with a due delivery to the next.
+    // Jumps by index from one webhook with a pending delivery to the next.
     sql.push(
         "WITH RECURSIVE w (seq) AS (
          SELECT MIN(d.webhook_seq) FROM webhook_deliveries d WHERE d.due_at IS NOT NULL
          UNION ALL
          SELECT (SELECT MIN(d.webhook_seq) FROM webhook_deliveries d
-         WHERE d.due_at IS NOT NULL AND d.webhook_seq > w.seq) FROM w WHERE w.seq IS NOT NULL)
-         SELECT r.webhook_seq, r.workspace_seq FROM (SELECT q.webhook_seq, q.workspace_seq, q.due,
-         ROW_NUMBER() OVER (PARTITION BY q.workspace_seq ORDER BY q.due, q.webhook_seq) AS place
-         FROM (SELECT h.seq AS webhook_seq, h.workspace_seq, (SELECT MIN(d.due_at) FROM webhook_deliveries d
-         WHERE d.due_at IS NOT NULL AND d.webhook_seq = h.seq) AS due
-         FROM w JOIN webhooks h ON h.seq = w.seq WHERE h.workspace_seq > 0 AND h.disabled_at IS NULL AND NOT h.seq",
+         WHERE d.due_at IS NOT NULL AND d.webhook_seq > w.seq) FROM w WHERE w.seq IS NOT NULL),
+         q (webhook_seq, due) AS (",
+    );
+    for attempts in [RETRIES, FIRST_ATTEMPTS] {
+        sql.push(
+            "SELECT w.seq, (SELECT MIN(d.due_at) FROM webhook_deliveries d WHERE d.due_at IS NOT NULL AND d.webhook_seq = w.seq",
+        );
+        sql.push(attempts).push(") FROM w UNION ALL ");
+    }
+    sql.push(
+        "SELECT h.seq, (SELECT c.at FROM clicks c WHERE c.workspace_seq = h.workspace_seq AND c.seq > h.click_cursor
+         ORDER BY c.seq LIMIT 1) FROM webhooks h WHERE h.click_cursor IS NOT NULL AND h.disabled_at IS NULL)
+         SELECT r.webhook_seq, r.workspace_seq FROM (SELECT h.seq AS webhook_seq, h.workspace_seq, MIN(q.due) AS due,
+         ROW_NUMBER() OVER (PARTITION BY h.workspace_seq ORDER BY MIN(q.due), h.seq) AS place
+         FROM q JOIN webhooks h ON h.seq = q.webhook_seq WHERE h.workspace_seq > 0 AND h.disabled_at IS NULL AND NOT h.seq",
     );
     sql.in_numbers(dialect, &without.webhooks).push(" AND NOT h.workspace_seq");
-    sql.in_numbers(dialect, &without.workspaces).push(") q WHERE q.due <= ").bind(now.as_millisecond());
-    sql.push(") r ORDER BY r.place, r.due, r.webhook_seq LIMIT ")
+    sql.in_numbers(dialect, &without.workspaces).push(" AND q.due <= ").bind(now.as_millisecond());
+    sql.push(" GROUP BY h.seq, h.workspace_seq) r ORDER BY r.place, r.due, r.webhook_seq LIMIT ")
         .bind(i64::try_from(limit).unwrap_or(i64::MAX));
 }
 
@@ -359,79 +237,61 @@ pub(super) async fn enqueue(
     link: &Link,
     event: Event,
 ) -> Result<(), StoreError> {
-    let listeners = Listeners::find(transaction, dialect, workspace_seq, event.trigger).await?;
-    let listening = listeners.of_link(transaction, dialect, &link.id).await?;
-    enqueue_to(transaction, dialect, workspace_seq, &[(event, listening)]).await
+    let listening = listeners(transaction, dialect, workspace_seq, event.trigger, &link.id).await?;
+    enqueue_to(transaction, dialect, workspace_seq, &[(event, listening)], Due::AtOnce).await?;
+    Ok(())
 }
 
-/// Writes events, with one delivery of each event to each of its webhooks.
+/// Writes events, with one delivery of each event to each of its webhooks. Another webhook may have had the event of a click before. Returns the
+/// numbers of the deliveries.
 pub(super) async fn enqueue_to(
     transaction: &mut Transaction<'static, Any>,
     dialect: Dialect,
     workspace_seq: i64,
     events: &[(Event, Vec<i64>)],
-) -> Result<(), StoreError> {
-    let (mut rows, mut snapshots) = (Vec::new(), BTreeMap::new());
+    due: Due,
+) -> Result<Vec<i64>, StoreError> {
+    let mut rows = Vec::new();
     for (event, _) in events.iter().filter(|(_, webhooks)| !webhooks.is_empty()) {
         let payload = event.payload().map_err(|error| StoreError::corrupt("webhook payload", &error))?;
-        let snapshot = event.snapshot().map(|snapshot| &snapshot.id);
-        let at = event.created_at.as_millisecond();
-        rows.push((&event.id, event.trigger.name(), payload, at, snapshot));
-        if let Some(LinkSnapshot { id, body }) = event.snapshot().map(Arc::as_ref) {
-            let (_, last_event_at) = snapshots.entry(id).or_insert((body, at));
-            *last_event_at = at.max(*last_event_at);
-        }
+        rows.push((&event.id, event.trigger.name(), payload, event.created_at.as_millisecond()));
     }
     if rows.is_empty() {
-        return Ok(());
+        return Ok(Vec::new());
     }
-    if !snapshots.is_empty() {
-        let snapshots = snapshots.into_iter().map(|(id, (body, at))| Ok((id, to_json("link", body)?, at)));
-        let snapshots = snapshots.collect::<Result<Vec<_>, StoreError>>()?;
-        let mut sql = Sql::new(
-            "INSERT INTO link_snapshots (id, body, last_event_at) SELECT value->>0, value->>1, CAST(value->>2 AS BIGINT) FROM ",
-        );
-        sql.each(dialect, to_json("links of webhook events", &snapshots)?);
-        sql.execute(&mut **transaction).await?;
-    }
-    let mut sql = Sql::new(
-        "INSERT INTO webhook_events (workspace_seq, id, event, payload, created_at, link_snapshot) SELECT CAST(",
-    );
+    let mut sql =
+        Sql::new("INSERT INTO webhook_events (workspace_seq, id, event, payload, created_at) SELECT CAST(");
     sql.bind(workspace_seq)
-        .push(" AS BIGINT), value->>0, value->>1, value->>2, CAST(value->>3 AS BIGINT), value->>4 FROM ");
-    sql.each(dialect, to_json("webhook events", &rows)?).in_order(dialect).push(" RETURNING id, seq");
-    let written = sql.all(&mut **transaction).await?;
+        .push(" AS BIGINT), value->>0, value->>1, value->>2, CAST(value->>3 AS BIGINT) FROM ");
+    sql.each(dialect, to_json("webhook events", &rows)?).in_order(dialect);
+    sql.push(" ON CONFLICT (id) DO NOTHING RETURNING id, seq");
+    let mut written = sql.all(&mut **transaction).await?;
+    if written.len() < rows.len() {
+        let ids: Vec<&String> = rows.iter().map(|(id, ..)| *id).collect();
+        let mut sql = Sql::new("SELECT e.id, e.seq FROM webhook_events e WHERE e.id");
+        sql.in_texts(dialect, &ids).lock(dialect, " FOR KEY SHARE");
+        written = sql.all(&mut **transaction).await?;
+    }
     // PostgreSQL may read the whole table of events if their numbers are left to a join.
     let seqs = written.iter().map(|row| Ok((row.try_get("id")?, row.try_get("seq")?)));
     let seqs = seqs.collect::<Result<HashMap<String, i64>, sqlx::Error>>()?;
     let mut deliveries = Vec::new();
     for (event, webhooks) in events {
         let Some(seq) = seqs.get(&event.id) else { continue };
-        let due_at = event.created_at.as_millisecond();
+        let due_at = match due {
+            Due::AtOnce => Some(event.created_at.as_millisecond()),
+            Due::At(at) => Some(at.as_millisecond()),
+            Due::Never => None,
+        };
         deliveries.extend(webhooks.iter().map(|webhook| (*seq, *webhook, due_at)));
     }
     let mut sql = Sql::new(
         "INSERT INTO webhook_deliveries (event_seq, webhook_seq, attempts, due_at)
          SELECT CAST(value->>0 AS BIGINT), CAST(value->>1 AS BIGINT), 0, CAST(value->>2 AS BIGINT) FROM ",
     );
-    sql.each(dialect, to_json("webhook deliveries", &deliveries)?).in_order(dialect);
-    sql.execute(&mut **transaction).await?;
-    Ok(())
-}
-
-/// The columns from which [`payload`] is read, of an event `e` and [`SNAPSHOT`].
-pub(super) const PAYLOAD: &str = "e.payload, s.body AS link";
-/// Joins the snapshot `s` of an event `e`.
-pub(super) const SNAPSHOT: &str = " LEFT JOIN link_snapshots s ON s.id = e.link_snapshot";
-
-/// The payload in a row with the columns [`PAYLOAD`].
-pub(super) fn payload(row: &AnyRow) -> Result<String, sqlx::Error> {
-    let payload = row.try_get("payload")?;
-    let link: Option<String> = row.try_get("link")?;
-    Ok(match link {
-        Some(link) => Event::payload_with(payload, &link),
-        None => payload,
-    })
+    sql.each(dialect, to_json("webhook deliveries", &deliveries)?).in_order(dialect).push(" RETURNING seq");
+    let written = sql.all(&mut **transaction).await?;
+    Ok(written.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
 }
 
 fn due_webhook(row: &AnyRow) -> Result<DueWebhook, StoreError> {
@@ -445,7 +305,7 @@ fn due_delivery(row: &AnyRow) -> Result<DueDelivery, StoreError> {
         seq: row.try_get("seq")?,
         webhook: due_webhook(row)?,
         event_id: text("event_id")?,
-        payload: payload(row)?,
+        payload: text("payload")?,
         url: text("url")?,
         secret: text("secret")?,
         old_secret: row.try_get("old_secret")?,
@@ -459,28 +319,6 @@ mod tests {
 
     use super::*;
 
-    /// The steps of a query.
-    async fn steps(store: &Store, sql: Sql) -> Vec<String> {
-        let plan = sql.explained().all(&store.write).await.unwrap();
-        plan.iter().map(|row| row.try_get("detail").unwrap()).collect()
-    }
-
-    #[tokio::test]
-    async fn the_deliveries_that_wait_are_counted_in_an_index_and_not_sorted() {
-        let folder = TempDir::new().unwrap();
-        let store = Store::open_or_create(&format!("sqlite:{}", folder.path().join("test.db").display()))
-            .await
-            .unwrap();
-        let mut sql = Sql::new("");
-        push_backlog(&mut sql, Timestamp::UNIX_EPOCH);
-        let steps = steps(&store, sql).await;
-        let [deliveries, webhooks] = [
-            "SCAN d USING COVERING INDEX webhook_deliveries_due",
-            "SEARCH h USING INTEGER PRIMARY KEY (rowid=?)",
-        ];
-        assert_eq!(steps, [deliveries, webhooks]);
-    }
-
     #[tokio::test]
     async fn no_delivery_is_read_to_learn_which_webhooks_something_waits_for() {
         let folder = TempDir::new().unwrap();
@@ -489,7 +327,7 @@ mod tests {
             .unwrap();
         let mut sql = Sql::new("");
         push_webhooks_due(&mut sql, Dialect::Sqlite, Timestamp::UNIX_EPOCH, &WithoutRoom::default(), 1);
-        let steps = steps(&store, sql).await;
+        let steps = sql.steps(&store.write).await;
         let reads: Vec<&String> = steps.iter().filter(|step| step.contains(" d ")).collect();
         assert!(reads.len() >= 3, "{steps:?}");
         for step in reads {

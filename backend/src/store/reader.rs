@@ -1,5 +1,5 @@
-//! The connections for queries that may take long: analytics, searches and lists. They are separate from all other connections, and each
-//! query has a time limit.
+//! The connections for queries that may take long: analytics, searches and lists. They are separate from all other connections, and the
+//! database ends a query after its time limit.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use tokio::sync::{OwnedRwLockReadGuard, RwLock, RwLockWriteGuard};
 use tokio::time::Instant;
 
 #[cfg(feature = "postgres")]
-use super::open::postgres_pool;
+use super::postgres::{pool_of, set_statement_timeout};
 use super::sql::Sql;
-use super::{PoolState, Store, StoreError};
-use crate::background::{self, Priority};
+use super::{Store, StoreError, pool_state};
+use crate::domain::load::PoolState;
 
 /// Number of SQLite's virtual machine instructions between two checks of the time limit. They take a few microseconds.
 const STEPS: i32 = 10_000;
@@ -50,12 +50,9 @@ impl Default for Analytics {
 /// The connections to a database.
 #[derive(Clone, Debug)]
 pub(super) struct Readers {
-    /// For lists.
-    usual: Pool,
-    low: Pool,
-    lowest: Pool,
-    /// Held by each query of the lowest priority, and by who lets them wait.
-    lowest_run: Arc<RwLock<()>>,
+    pool: Pool,
+    /// Held by each query, and by a checkpoint that lets them wait.
+    run: Arc<RwLock<()>>,
     /// Time limit of a query.
     timeout: Duration,
 }
@@ -74,7 +71,7 @@ enum Pool {
 pub(crate) struct Reader {
     transaction: Snapshot,
     deadline: Instant,
-    _runs: Option<OwnedRwLockReadGuard<()>>,
+    _runs: OwnedRwLockReadGuard<()>,
 }
 
 #[derive(Debug)]
@@ -85,83 +82,48 @@ enum Snapshot {
         transaction: Transaction<'static, Any>,
         /// The server's current time limit of a statement.
         statement_timeout: Duration,
-        rests: bool,
     },
 }
 
 impl Readers {
-    /// Opens connections to a SQLite file, with `lists` of them for lists. Prepares these and the others with their pragmas.
-    pub(super) async fn sqlite(
-        url: &str,
-        analytics: Analytics,
-        lists: u32,
-        [pragmas_of_lists, pragmas]: [String; 2],
-    ) -> Result<Self, StoreError> {
+    /// Opens connections to a SQLite file, and prepares them with pragmas.
+    pub(super) async fn sqlite(url: &str, analytics: Analytics, pragmas: String) -> Result<Self, StoreError> {
         let options = SqliteConnectOptions::from_str(url)?.with_regexp();
-        let pool = |priority, connections, pragmas: String| {
-            let pool = SqlitePoolOptions::new().max_connections(connections).test_before_acquire(false);
-            pool.after_connect(move |connection, _| {
-                let pragmas = pragmas.clone();
-                Box::pin(async move {
-                    connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(pragmas))).await?;
-                    // Each connection has a separate thread. The handler runs on it.
-                    let mut is_lowered = false;
-                    let lower = move || {
-                        if !is_lowered {
-                            background::lower_priority(priority);
-                            is_lowered = true;
-                        }
-                        true
-                    };
-                    connection.lock_handle().await?.set_progress_handler(1, lower);
-                    connection.execute("SELECT 1").await?;
-                    connection.lock_handle().await?.remove_progress_handler();
-                    Ok(())
-                })
+        let pool = SqlitePoolOptions::new().max_connections(analytics.readers).test_before_acquire(false);
+        let pool = pool.after_connect(move |connection, _| {
+            let pragmas = pragmas.clone();
+            Box::pin(async move {
+                connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(pragmas))).await?;
+                Ok(())
             })
-        };
-        let usual = pool(Priority::Usual, lists, pragmas_of_lists).connect_lazy_with(options.clone());
-        // Only a busy workspace needs connections of the lowest priority.
-        let lowest =
-            pool(Priority::Lowest, analytics.readers, pragmas.clone()).connect_lazy_with(options.clone());
-        let low = pool(Priority::Low, analytics.readers, pragmas).connect_with(options).await?;
-        let (usual, low, lowest) = (Pool::Sqlite(usual), Pool::Sqlite(low), Pool::Sqlite(lowest));
-        Ok(Self { usual, low, lowest, lowest_run: Arc::default(), timeout: analytics.timeout })
+        });
+        let pool = Pool::Sqlite(pool.connect_with(options).await?);
+        Ok(Self { pool, run: Arc::default(), timeout: analytics.timeout })
     }
 
-    /// Opens connections to PostgreSQL, with at most `lists` of them for lists.
+    /// Opens connections to PostgreSQL.
     #[cfg(feature = "postgres")]
-    pub(super) async fn postgres(url: &str, analytics: Analytics, lists: u32) -> Result<Self, StoreError> {
+    pub(super) async fn postgres(url: &str, analytics: Analytics) -> Result<Self, StoreError> {
         let options = AnyConnectOptions::from_str(url)?;
         let timeout = analytics.timeout;
-        // A client does not decide about priorities in the server. Each query therefore runs in one of its processes, so that the number
-        // of queries bounds what they take from others, and few queries of busy workspaces run at a time.
-        let pool = |connections| {
-            postgres_pool(connections).after_connect(move |connection, _| {
-                Box::pin(async move {
-                    connection.execute(set_statement_timeout("SESSION", timeout)).await?;
-                    connection.execute("SET max_parallel_workers_per_gather = 0").await?;
-                    Ok(())
-                })
+        let pool = pool_of(analytics.readers).after_connect(move |connection, _| {
+            Box::pin(async move {
+                connection.execute(set_statement_timeout("SESSION", timeout)).await?;
+                // Otherwise a query would run in several processes, and the number of a workspace's queries would not bound what they
+                // take from other customers.
+                connection.execute("SET max_parallel_workers_per_gather = 0").await?;
+                Ok(())
             })
-        };
-        let few = (analytics.readers / 4).max(1);
-        let lowest = pool(few).connect_lazy_with(options.clone());
-        let usual = pool(lists).connect_lazy_with(options.clone());
-        let low = pool(analytics.readers).connect_with(options).await?;
-        let (usual, low, lowest) = (Pool::Postgres(usual), Pool::Postgres(low), Pool::Postgres(lowest));
-        Ok(Self { usual, low, lowest, lowest_run: Arc::default(), timeout })
+        });
+        let pool = Pool::Postgres(pool.connect_with(options).await?);
+        Ok(Self { pool, run: Arc::default(), timeout })
     }
 
-    async fn acquire(&self, priority: Priority) -> Result<Reader, StoreError> {
-        let (pool, runs) = match priority {
-            Priority::Usual => (&self.usual, None),
-            Priority::Low => (&self.low, None),
-            Priority::Lowest => (&self.lowest, Some(Arc::clone(&self.lowest_run).read_owned().await)),
-        };
+    async fn acquire(&self) -> Result<Reader, StoreError> {
+        let runs = Arc::clone(&self.run).read_owned().await;
         // The time limit starts when there is a connection.
         let limit = || Instant::now() + self.timeout;
-        let (transaction, deadline) = match pool {
+        let (transaction, deadline) = match &self.pool {
             Pool::Sqlite(pool) => {
                 let mut transaction = pool.begin().await?;
                 let deadline = limit();
@@ -172,48 +134,40 @@ impl Readers {
             #[cfg(feature = "postgres")]
             Pool::Postgres(pool) => {
                 let transaction = answered(self.timeout, pool.begin_with(SNAPSHOT)).await?;
-                let rests = priority == Priority::Lowest;
-                (Snapshot::Postgres { transaction, statement_timeout: self.timeout, rests }, limit())
+                (Snapshot::Postgres { transaction, statement_timeout: self.timeout }, limit())
             }
         };
         Ok(Reader { transaction, deadline, _runs: runs })
     }
 
-    /// Waits until no query of the lowest priority runs. None starts while the result is held.
-    pub(super) async fn pause_lowest(&self) -> RwLockWriteGuard<'_, ()> {
-        self.lowest_run.write().await
+    /// Waits until no query runs. None starts while the result is held.
+    pub(super) async fn pause(&self) -> RwLockWriteGuard<'_, ()> {
+        self.run.write().await
     }
 
-    /// The connections of each pool.
-    pub(super) fn states(&self) -> Vec<PoolState> {
-        let state = |name, pool: &Pool| match pool {
-            Pool::Sqlite(pool) => PoolState::of(name, pool),
+    /// The connections.
+    pub(super) fn state(&self) -> PoolState {
+        match &self.pool {
+            Pool::Sqlite(pool) => pool_state("analytics", pool),
             #[cfg(feature = "postgres")]
-            Pool::Postgres(pool) => PoolState::of(name, pool),
-        };
-        vec![
-            state("lists", &self.usual),
-            state("analytics", &self.low),
-            state("analytics_lowest", &self.lowest),
-        ]
+            Pool::Postgres(pool) => pool_state("analytics", pool),
+        }
     }
 
     pub(super) async fn close(&self) {
-        for pool in [&self.usual, &self.low, &self.lowest] {
-            match pool {
-                Pool::Sqlite(pool) => pool.close().await,
-                #[cfg(feature = "postgres")]
-                Pool::Postgres(pool) => pool.close().await,
-            }
+        match &self.pool {
+            Pool::Sqlite(pool) => pool.close().await,
+            #[cfg(feature = "postgres")]
+            Pool::Postgres(pool) => pool.close().await,
         }
     }
 }
 
 impl Store {
-    /// A connection for a query that may take long: an analytics query, a search, or a list with the usual priority. Its time limit
-    /// starts when there is a connection. In SQLite, it runs with this priority.
-    pub(crate) async fn reader(&self, priority: Priority) -> Result<Reader, StoreError> {
-        self.readers.acquire(priority).await
+    /// A connection for a query that may take long: an analytics query, a search, or a list. Its time limit starts when there is a
+    /// connection.
+    pub(crate) async fn reader(&self) -> Result<Reader, StoreError> {
+        self.readers.acquire().await
     }
 }
 
@@ -225,14 +179,6 @@ async fn answered<T>(
 ) -> Result<T, StoreError> {
     let answer = tokio::time::timeout(limit + GRACE, statement).await;
     Ok(answer.map_err(|_elapsed| StoreError::TimeLimit)??)
-}
-
-/// The statement that sets the time limit of the following statements, of the session or of the transaction (`LOCAL`).
-#[cfg(feature = "postgres")]
-fn set_statement_timeout(scope: &'static str, timeout: Duration) -> sqlx::RawSql {
-    // 0 would be no limit.
-    let milliseconds = timeout.as_millis().max(1);
-    sqlx::raw_sql(sqlx::AssertSqlSafe(format!("SET {scope} statement_timeout = {milliseconds}")))
 }
 
 /// A connection that answers queries.
@@ -254,16 +200,6 @@ impl Answers for Reader {
 }
 
 impl Reader {
-    /// Whether long queries rest now and then, so that others run meanwhile: those of the lowest priority in PostgreSQL, whose
-    /// processes have no priorities.
-    pub(super) fn rests(&self) -> bool {
-        match self.transaction {
-            Snapshot::Sqlite(_) => false,
-            #[cfg(feature = "postgres")]
-            Snapshot::Postgres { rests, .. } => rests,
-        }
-    }
-
     pub(super) async fn all(&mut self, sql: Sql) -> Result<Vec<AnyRow>, StoreError> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -307,34 +243,6 @@ mod tests {
 
     use super::*;
 
-    /// A transaction of SQLite.
-    #[cfg(target_os = "linux")]
-    async fn transaction(store: &Store, priority: Priority) -> Transaction<'static, Sqlite> {
-        match store.reader(priority).await.unwrap().transaction {
-            Snapshot::Sqlite(transaction) => transaction,
-            #[cfg(feature = "postgres")]
-            Snapshot::Postgres { .. } => panic!("not SQLite"),
-        }
-    }
-
-    #[cfg(target_os = "linux")]
-    #[tokio::test]
-    async fn statements_of_analytics_have_a_lower_priority_than_the_service() {
-        use rustix::process::getpriority_process;
-        let folder = TempDir::new().unwrap();
-        let url = format!("sqlite:{}", folder.path().join("test.db").display());
-        let store = Store::open_or_create(&url).await.unwrap();
-        for priority in [Priority::Usual, Priority::Low, Priority::Lowest] {
-            let mut transaction = transaction(&store, priority).await;
-            let (sender, nice) = std::sync::mpsc::channel();
-            let send = move || sender.send(getpriority_process(None).unwrap()).is_ok();
-            transaction.lock_handle().await.unwrap().set_progress_handler(1, send);
-            transaction.execute("SELECT 7").await.unwrap();
-            let expected = (getpriority_process(None).unwrap() + priority as i32).min(19);
-            assert_eq!(nice.recv().unwrap(), expected);
-        }
-    }
-
     /// Number of temporary files of SQLite that this process has open. They have no name in a folder.
     #[cfg(target_os = "linux")]
     fn temporary_files() -> usize {
@@ -346,22 +254,24 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn a_large_sort_uses_a_file_and_a_small_one_memory() {
-        for priority in [Priority::Usual, Priority::Low, Priority::Lowest] {
-            //  rows of 1 KiB, whether they are sorted in a file
-            for (rows, expected) in [(1_000, false), (32_000, true)] {
-                let folder = TempDir::new().unwrap();
-                let url = format!("sqlite:{}", folder.path().join("test.db").display());
-                let store = Store::open_or_create(&url).await.unwrap();
-                let mut transaction = transaction(&store, priority).await;
-                let sorted = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1)
-                    SELECT randomblob(1024) AS bytes FROM n ORDER BY bytes";
-                let mut sorted = sqlx::query(sorted).bind(rows).fetch(&mut *transaction);
-                assert!(futures_util::StreamExt::next(&mut sorted).await.unwrap().is_ok());
-                assert_eq!(temporary_files() > 0, expected, "{rows} rows, {priority:?}");
-                drop(sorted);
-                drop(transaction);
-                store.close().await;
-            }
+        //  rows of 1 KiB, whether they are sorted in a file
+        for (rows, expected) in [(1_000, false), (32_000, true)] {
+            let folder = TempDir::new().unwrap();
+            let url = format!("sqlite:{}", folder.path().join("test.db").display());
+            let store = Store::open_or_create(&url).await.unwrap();
+            let mut transaction = match store.reader().await.unwrap().transaction {
+                Snapshot::Sqlite(transaction) => transaction,
+                #[cfg(feature = "postgres")]
+                Snapshot::Postgres { .. } => panic!("not SQLite"),
+            };
+            let sorted = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1)
+                SELECT randomblob(1024) AS bytes FROM n ORDER BY bytes";
+            let mut sorted = sqlx::query(sorted).bind(rows).fetch(&mut *transaction);
+            assert!(futures_util::StreamExt::next(&mut sorted).await.unwrap().is_ok());
+            assert_eq!(temporary_files() > 0, expected, "{rows} rows");
+            drop(sorted);
+            drop(transaction);
+            store.close().await;
         }
     }
 
@@ -375,10 +285,10 @@ mod tests {
             let endless = Sql::new(
                 "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n",
             );
-            let error = store.reader(Priority::Low).await.unwrap().number(endless).await.unwrap_err();
+            let error = store.reader().await.unwrap().number(endless).await.unwrap_err();
             assert!(error.is_interruption(), "{error}");
             let short = Sql::new("SELECT 7");
-            assert_eq!(store.reader(Priority::Low).await.unwrap().number(short).await.unwrap(), 7);
+            assert_eq!(store.reader().await.unwrap().number(short).await.unwrap(), 7);
         }
     }
 }

@@ -7,12 +7,12 @@
 use jiff::Timestamp;
 use sqlx::Row;
 
+use super::ROWS_PER_STEP;
 use super::analytics::{Selection, push_source};
 use super::horizon::{HORIZON, kept_from};
 use super::reader::Reader;
 use super::rollups::{HOUR, Table, pieces, start_of};
 use super::sql::Sql;
-use super::turns::ROWS_PER_STEP;
 use super::{Dialect, Store, StoreError, Workspace, instant};
 
 impl Store {
@@ -107,10 +107,11 @@ mod tests {
     use jiff::SignedDuration;
     use tempfile::TempDir;
 
-    use super::super::{Click, NewLink};
+    use super::super::NewLink;
     use super::*;
-    use crate::links::PublicUrl;
-    use crate::links::input::LinkInput;
+    use crate::domain::click::Click;
+    use crate::domain::link_input::LinkInput;
+    use crate::domain::public_url::PublicUrl;
 
     async fn rows(store: &Store, query: &'static str) -> i64 {
         Sql::new(query).number(&store.read).await.unwrap()
@@ -133,7 +134,7 @@ mod tests {
         let clicks: Vec<Click> = (-3..CLICKS)
             .map(|n| Click::new(link.id.as_str(), horizon - SignedDuration::from_mins(n + 1)))
             .collect();
-        store.record_clicks(&clicks, &public).await.unwrap();
+        store.record_clicks(&clicks).await.unwrap();
         assert_eq!(store.expire_clicks(horizon).await.unwrap(), horizon);
         assert_eq!(store.expire_clicks(Timestamp::UNIX_EPOCH).await.unwrap(), horizon, "never moves back");
         let (mut clicks, mut steps) = (CLICKS + 3, 0);

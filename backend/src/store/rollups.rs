@@ -26,6 +26,16 @@ pub(super) enum Table {
     Daily,
 }
 
+impl Table {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Clicks => "clicks",
+            Self::Hourly => "clicks_hourly",
+            Self::Daily => "clicks_daily",
+        }
+    }
+}
+
 /// Splits `[from, to)` into parts, each for the coarsest table whose rows lie within it. `coarsest` is the coarsest
 /// permitted table.
 pub(super) fn pieces(from: i64, to: i64, coarsest: Table) -> Vec<Piece> {

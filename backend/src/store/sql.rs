@@ -121,14 +121,6 @@ impl Sql {
         }
     }
 
-    /// Appends the beginning of a condition before which PostgreSQL rests for a millisecond, on average once for each 256 KiB of a
-    /// column. " END" must follow the condition. Other processes run meanwhile, which otherwise wait until the scheduler interrupts
-    /// the query; some do that every ten milliseconds. PostgreSQL itself rests in this way only in VACUUM (`vacuum_cost_delay`).
-    pub(super) fn rest_before(&mut self, column: &'static str) -> &mut Self {
-        self.push("CASE WHEN octet_length(").push(column);
-        self.push(") > 262144 * random() AND pg_sleep(0.001) IS NULL THEN FALSE ELSE ")
-    }
-
     /// Appends a source of rows: the elements of a JSON list, in order. Each row has the element as `value` and its
     /// index as `key`. The list is one argument.
     pub(super) fn each(&mut self, dialect: Dialect, list: String) -> &mut Self {
@@ -169,10 +161,12 @@ impl Sql {
         self
     }
 
-    /// The statement that explains this one.
+    /// The steps in which SQLite answers a query.
     #[cfg(test)]
-    pub(super) fn explained(self) -> Self {
-        Self { text: format!("EXPLAIN QUERY PLAN {}", self.text), ..self }
+    pub(super) async fn steps(self, on: &sqlx::AnyPool) -> Vec<String> {
+        let explained = Self { text: format!("EXPLAIN QUERY PLAN {}", self.text), ..self };
+        let plan = explained.all(on).await.unwrap();
+        plan.iter().map(|row| row.try_get("detail").unwrap()).collect()
     }
 
     fn query(self) -> Result<Query<'static, Any, AnyArguments>, sqlx::Error> {

@@ -10,15 +10,16 @@ use rustc_hash::FxHashMap;
 use sqlx::any::AnyRow;
 use sqlx::{Any, Row, Transaction};
 
+use super::ROWS_PER_STEP;
 use super::link_conflict::LinkConflict;
 use super::names::{NameConflict, Named, folded};
 use super::reader::{Answers, Reader};
 use super::sql::Sql;
-use super::turns::ROWS_PER_STEP;
 use super::{Dialect, Recording, Store, StoreError, Workspace, from_json, to_json};
-use crate::ids;
-use crate::links::tag_fields::TagSelection;
-use crate::links::{Link, Tag, TagColor};
+use crate::domain::ids;
+use crate::domain::link::Link;
+use crate::domain::tag::TagSelection;
+use crate::domain::tag::{Tag, TagColor};
 
 /// The order of a list of tags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -146,9 +147,8 @@ impl Store {
     /// tag, or another process works on it.
     pub(crate) async fn sweep_tags(&self) -> Result<bool, StoreError> {
         let deleted = "SELECT g.seq FROM tags g WHERE g.workspace_seq = 0 LIMIT 1";
-        let turn = self.turn().await;
-        let begun = self.begin_with_row(turn.as_ref(), deleted).await?;
-        let Some((mut transaction, row)) = begun else { return Ok(false) };
+        let begun = self.begin_with_row(deleted).await?;
+        let Some((_turn, mut transaction, row)) = begun else { return Ok(false) };
         let tag: i64 = row.try_get(0)?;
         let mut sql = Sql::new("DELETE FROM link_tags WHERE tag_seq = ");
         sql.bind(tag).push(" AND link_seq IN (SELECT lt.link_seq FROM link_tags lt WHERE lt.tag_seq = ");
@@ -199,8 +199,10 @@ pub(super) async fn resolve_tags<'a>(
         }
     }
     let tags: Vec<Tag> = existing.into_values().collect();
-    let by_id = positions(tags.iter().map(|tag| tag.id.as_str()));
-    let by_name = positions(tags.iter().map(|tag| tag.name.to_ascii_lowercase()));
+    let positions = || tags.iter().enumerate();
+    let by_id: HashMap<_, _> = positions().map(|(position, tag)| (tag.id.as_str(), position)).collect();
+    let by_name: HashMap<_, _> =
+        positions().map(|(position, tag)| (tag.name.to_ascii_lowercase(), position)).collect();
     let select = |selection: Option<&TagSelection>| {
         let Some(TagSelection { ids, names }) = selection else { return Ok(Vec::new()) };
         let with_ids = ids.as_ref().map(|ids| found(ids.field, &ids.values, |id| by_id.get(id)));
@@ -232,15 +234,6 @@ fn found<'a>(
         }
     }
     if unknown.is_empty() { Ok(found) } else { Err(LinkConflict::Unknown { field, values: unknown }) }
-}
-
-/// The first position of each value in a list. Names from earlier versions may differ only in case.
-fn positions<T: std::hash::Hash + Eq>(values: impl Iterator<Item = T>) -> HashMap<T, usize> {
-    let mut positions = HashMap::new();
-    for (position, value) in values.enumerate() {
-        positions.entry(value).or_insert(position);
-    }
-    positions
 }
 
 /// The tags of links, in one row: who has which tag, and each tag once. To read a row for each tag of each link takes longer than to
@@ -325,8 +318,8 @@ mod tests {
 
     use super::super::NewLink;
     use super::*;
-    use crate::links::PublicUrl;
-    use crate::links::input::LinkInput;
+    use crate::domain::link_input::LinkInput;
+    use crate::domain::public_url::PublicUrl;
 
     async fn rows(store: &Store, query: &'static str) -> i64 {
         Sql::new(query).number(&store.read).await.unwrap()

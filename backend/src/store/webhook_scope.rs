@@ -8,7 +8,7 @@ use sqlx::Row;
 use super::sql::Sql;
 use super::webhooks::WebhookConflict;
 use super::{Dialect, Store, StoreError, Workspace};
-use crate::webhooks::Scope;
+use crate::domain::scope::Scope;
 
 /// The ids in a request that belong to links and folders of the workspace.
 pub(super) struct KnownIds {
@@ -33,7 +33,7 @@ impl Store {
             rows.iter().map(|row| Ok((row.try_get("named")?, row.try_get("id")?))).collect()
         };
         Ok(KnownIds {
-            links: found(link_ids, links("SELECT", self.dialect, workspace, link_ids)).await?,
+            links: found(link_ids, links(self.dialect, workspace, link_ids)).await?,
             folders: found(folder_ids, folders(self.dialect, workspace, folder_ids)).await?,
         })
     }
@@ -46,11 +46,10 @@ fn folders(dialect: Dialect, workspace: &Workspace, ids: &[String]) -> Sql {
 }
 
 /// The links with these ids, or with the external ids after `ext_`.
-fn links(select: &'static str, dialect: Dialect, workspace: &Workspace, ids: &[String]) -> Sql {
+fn links(dialect: Dialect, workspace: &Workspace, ids: &[String]) -> Sql {
     let external: Vec<&str> = ids.iter().filter_map(|id| id.strip_prefix("ext_")).collect();
     // With OR, or without the plus sign, SQLite would read all links of the workspace.
-    let mut sql = Sql::new(select);
-    sql.push(" l.id AS named, l.id FROM links l WHERE +l.workspace_seq = ");
+    let mut sql = Sql::new("SELECT l.id AS named, l.id FROM links l WHERE +l.workspace_seq = ");
     sql.bind(workspace.seq).push(" AND l.id").in_texts(dialect, ids);
     sql.push(
         " UNION ALL SELECT 'ext_' || l.external_id AS named, l.id FROM links l WHERE l.workspace_seq = ",
@@ -108,9 +107,7 @@ mod tests {
         let store = Store::open_or_create(&url).await.unwrap();
         let workspace = store.create_workspace("test", Timestamp::UNIX_EPOCH).await.unwrap();
         let ids = ["link_1", "ext_1"].map(str::to_owned);
-        let plan = links("EXPLAIN QUERY PLAN SELECT", Dialect::Sqlite, &workspace, &ids);
-        let plan = plan.all(&store.write).await.unwrap();
-        let steps: Vec<String> = plan.iter().map(|row| row.try_get("detail").unwrap()).collect();
+        let steps = links(Dialect::Sqlite, &workspace, &ids).steps(&store.write).await;
         for condition in ["(id=?)", "(workspace_seq=? AND external_id=?)"] {
             let is_found = |step: &String| step.starts_with("SEARCH l USING") && step.ends_with(condition);
             assert!(steps.iter().any(is_found), "{steps:?}");

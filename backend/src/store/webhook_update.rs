@@ -7,10 +7,11 @@ use sqlx::{Any, Transaction};
 
 use super::listeners::store_scope;
 use super::sql::Sql;
-use super::webhooks::{WEBHOOKS, Webhook, WebhookConflict, scope_columns, webhook};
+use super::webhooks::{LATEST, WEBHOOKS, Webhook, WebhookConflict, scope_columns, webhook};
 use super::{Store, StoreError, Workspace, to_json};
 use crate::domain::change::Change;
-use crate::webhooks::{ScopeInput, Trigger};
+use crate::domain::event::Trigger;
+use crate::domain::scope::ScopeInput;
 
 /// The fields of a webhook in a request. None keeps a field.
 #[derive(Clone, Debug, Default)]
@@ -139,8 +140,14 @@ async fn write(
     sql.push(", link_scope = ").bind(scope.to_owned());
     sql.push(", link_ids = ").bind(link_ids).push(", folder_ids = ").bind(folder_ids);
     if before.disabled_at.is_some() && after.disabled_at.is_none() {
-        sql.push(", failures = 0");
+        sql.push(", failing_since = NULL");
     }
+    let hears = |webhook: &Webhook| webhook.triggers.contains(&Trigger::Clicked);
+    match (hears(before), hears(after)) {
+        (false, true) => sql.push(", click_cursor = ").push(LATEST),
+        (true, false) => sql.push(", click_cursor = NULL"),
+        (true, true) | (false, false) => &mut sql,
+    };
     sql.push(", disabled_at = ").bind(after.disabled_at.map(Timestamp::as_millisecond));
     sql.push(" WHERE seq = ").bind(after.seq);
     sql.execute(&mut **transaction).await?;

@@ -7,9 +7,10 @@ use sqlx::any::AnyRow;
 use super::listeners::store_scope;
 use super::sql::Sql;
 use super::{Recording, Store, StoreError, Workspace, from_json, instant_of, optional_instant_of, to_json};
-use crate::ids;
-use crate::webhooks::{InvalidScope, Scope, ScopeInput, Trigger};
-use crate::when::rfc3339;
+use crate::domain::event::Trigger;
+use crate::domain::ids;
+use crate::domain::scope::{InvalidScope, Scope, ScopeInput};
+use crate::domain::when::rfc3339;
 
 /// A webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +62,23 @@ pub(crate) struct NewWebhook {
     pub(crate) scope: ScopeInput,
 }
 
+#[cfg(test)]
+impl NewWebhook {
+    /// Of the clicks of all links.
+    pub(crate) fn of_clicks() -> Self {
+        Self {
+            name: "rx".to_owned(),
+            url: "https://rx.test/".to_owned(),
+            secret: None,
+            triggers: vec![Trigger::Clicked],
+            scope: ScopeInput::default(),
+        }
+    }
+}
+
+/// The number of the latest click, from which a webhook begins to hear of clicks.
+pub(super) const LATEST: &str = "(SELECT COALESCE(MAX(c.seq), 0) FROM clicks c)";
+
 pub(super) const WEBHOOKS: &str =
     "SELECT h.seq, h.id, h.name, h.url, h.secret, h.triggers, h.link_scope, h.link_ids, h.folder_ids,
     h.disabled_at, h.old_secret_until, h.created_at FROM webhooks h WHERE h.workspace_seq = ";
@@ -94,12 +112,12 @@ impl Store {
         let full = sql.number(&mut *transaction).await? >= i64::from(most);
         let mut sql = Sql::new(
             "INSERT INTO webhooks (id, workspace_seq, name, url, secret, triggers, link_scope, link_ids, folder_ids,
-             failures, created_at) VALUES ",
+             created_at) VALUES ",
         );
         sql.rows(&[()], |row, ()| {
             row.bind(id.clone()).bind(workspace.seq).bind(new.name.clone()).bind(new.url.clone());
             row.bind(secret.clone()).bind(triggers.clone()).bind(scope.to_owned());
-            row.bind(link_ids.clone()).bind(folder_ids.clone()).bind(0_i64).bind(now.as_millisecond());
+            row.bind(link_ids.clone()).bind(folder_ids.clone()).bind(now.as_millisecond());
         });
         sql.push(" ON CONFLICT DO NOTHING");
         if sql.execute(&mut *transaction).await? == 0 {
@@ -112,6 +130,11 @@ impl Store {
         sql.bind(workspace.seq).push(" AND h.id = ").bind(id);
         let made = webhook(&sql.one(&mut *transaction).await?)?;
         store_scope(&mut transaction, self.dialect, made.seq, &made.scope).await?;
+        if made.triggers.contains(&Trigger::Clicked) {
+            let mut sql = Sql::new("UPDATE webhooks SET click_cursor = ");
+            sql.push(LATEST).push(" WHERE seq = ").bind(made.seq);
+            sql.execute(&mut *transaction).await?;
+        }
         self.keep_answer(&mut transaction, workspace, repeat.as_ref(), &made, now).await?;
         transaction.commit().await?;
         Ok(Ok(made))

@@ -1,13 +1,12 @@
 //! How much of a visitor's address is kept.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
 use backend::{ClickRules, KeptAddress, Settings};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use crate::database::{Database, on_both_databases};
 use crate::process::{BROWSER, Caller, Process, make_key};
@@ -94,12 +93,8 @@ fn is_in_a_file(folder: &Path, text: &str) -> bool {
 }
 
 async fn no_file_holds_more_of_an_address_than_is_kept(database: Database) {
-    let folder = TempDir::new().unwrap();
-    let of_database =
-        database.url.strip_prefix("sqlite:").map(|file| PathBuf::from(file).parent().unwrap().to_owned());
-    let spool = (!database.is_sqlite()).then(|| folder.path().join("spool"));
-    let folder = of_database.unwrap_or_else(|| folder.path().to_owned());
-    let mut service = Service::spooling(database, spool, settings()).await;
+    let mut service = Service::start(database).await;
+    let folder = service.click_log_folder().to_owned();
     service.link(&json!({"url": "https://example.com", "key": "k"})).await;
     for (kept, address, stored) in [
         (KeptAddress::Truncated, "198.51.100.77", Some("198.51.100.0")),

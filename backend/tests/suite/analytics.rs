@@ -210,7 +210,7 @@ async fn varied(database: Database) -> Service {
             details.url = "https://example.com/a?x=2".into();
         }),
     ];
-    service.backend.store().record_clicks(&clicks, service.backend.public_url()).await.unwrap();
+    service.backend.store().record_clicks(&clicks).await.unwrap();
     service
 }
 

@@ -36,7 +36,7 @@ async fn a_query_that_takes_too_long_is_interrupted_and_answered_503(database: D
             click
         })
         .collect();
-    service.backend.store().record_clicks(&clicks, service.backend.public_url()).await.unwrap();
+    service.backend.store().record_clicks(&clicks).await.unwrap();
     let query = "/analytics?groupBy=referer_urls&interval=all";
     // More often than there are readers.
     for _ in 0..10 {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
-use sqlx::{AssertSqlSafe, Executor};
+use sqlx::Executor;
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -20,21 +20,21 @@ use crate::process::{Caller, Process, make_key};
 
 on_both_databases! {
     a_backup_under_load_has_every_link_that_was_acknowledged_before,
-    a_backup_has_the_clicks_that_are_spooled_and_those_set_aside,
+    a_backup_has_the_clicks_that_are_only_in_the_log,
     nothing_is_overwritten,
     only_a_complete_and_unchanged_backup_is_restored,
 }
 
-/// A database with its spool, where it is not found by itself.
+/// A database with its click log, where it is not found by itself.
 struct Place {
     database: Database,
-    spool: Option<PathBuf>,
+    click_log: Option<PathBuf>,
 }
 
 impl Place {
     fn of(database: Database, folder: &Path, name: &str) -> Self {
-        let spool = (!database.is_sqlite()).then(|| folder.join(name));
-        Self { database, spool }
+        let click_log = (!database.is_sqlite()).then(|| folder.join(name));
+        Self { database, click_log }
     }
 
     /// An empty one of the same kind.
@@ -45,7 +45,7 @@ impl Place {
     }
 
     fn options(&self) -> Vec<&str> {
-        self.spool.iter().flat_map(|spool| ["--spool", spool.to_str().unwrap()]).collect()
+        self.click_log.iter().flat_map(|file| ["--click-log", file.to_str().unwrap()]).collect()
     }
 
     fn start(&self) -> Process {
@@ -70,7 +70,7 @@ fn assert_done(output: &Output) {
 async fn a_backup_under_load_has_every_link_that_was_acknowledged_before(database: Database) {
     const BEFORE: usize = 300;
     let folder = TempDir::new().unwrap();
-    let place = Place::of(database, folder.path(), "spool");
+    let place = Place::of(database, folder.path(), "clicks");
     let caller = Caller::new(make_key(&place.database.url));
     let process = Arc::new(place.start());
     let link = json!({"url": "https://example.com", "key": "k"});
@@ -107,7 +107,7 @@ async fn a_backup_under_load_has_every_link_that_was_acknowledged_before(databas
     is_over.store(true, Ordering::Relaxed);
     load.join_all().await;
 
-    let restored = place.another(folder.path(), "restored-spool").await;
+    let restored = place.another(folder.path(), "restored-clicks").await;
     assert_done(&restored.run("restore", &copy).await);
     let restored_process = restored.start();
     for id in &before {
@@ -123,61 +123,50 @@ async fn a_backup_under_load_has_every_link_that_was_acknowledged_before(databas
     assert!((recorded..=all).contains(&copied), "{copied} clicks were copied, of {recorded} to {all}");
 }
 
-async fn a_backup_has_the_clicks_that_are_spooled_and_those_set_aside(database: Database) {
+async fn a_backup_has_the_clicks_that_are_only_in_the_log(database: Database) {
     const CLICKS: u64 = 50;
     let folder = TempDir::new().unwrap();
-    let place = Place::of(database, folder.path(), "spool");
+    let place = Place::of(database, folder.path(), "clicks");
     let caller = Caller::new(make_key(&place.database.url));
     let process = place.start();
     let link = json!({"url": "https://example.com", "key": "k"});
     caller.json(Method::POST, process.url("/links"), &link).await.unwrap();
-    let unreadable = if place.database.is_sqlite() { "x'ff'" } else { r"'\xff'" };
-    let set_aside = format!(
-        "INSERT INTO set_aside_clicks (id, reason, clicks, at) VALUES ('aside', 'refused', {unreadable}, 0)"
-    );
-    place.database.connect().await.execute(AssertSqlSafe(set_aside)).await.unwrap();
     let mut block = place.database.block_recording().await;
     for _ in 0..CLICKS {
         caller.call(Method::GET, process.url("/r/k"), &Value::Null).await.unwrap();
     }
-    let spooled = async {
-        let spooled = format!("weir_backend_spool_clicks {CLICKS}\n");
-        while !caller.text(process.internal_url("/metrics")).await.unwrap().contains(&spooled) {
+    let logged = async {
+        let logged = format!("weir_backend_click_log_clicks {CLICKS}\n");
+        while !caller.text(process.internal_url("/metrics")).await.unwrap().contains(&logged) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), spooled).await.expect("the clicks are spooled");
+    tokio::time::timeout(Duration::from_secs(20), logged).await.expect("the clicks are in the log");
     let copy = folder.path().join("backup");
     assert_done(&place.run("backup", &copy).await);
     block.execute("ROLLBACK").await.unwrap();
 
-    let restored = place.another(folder.path(), "restored-spool").await;
+    let restored = place.another(folder.path(), "restored-clicks").await;
     assert_done(&restored.run("restore", &copy).await);
     for start in ["first", "second"] {
         let process = restored.start();
         let counted = caller.json(Method::GET, process.url("/analytics"), &Value::Null).await.unwrap();
         assert_eq!(counted["clicks"], CLICKS, "{start} start");
     }
-    let listed = Command::new(env!("CARGO_BIN_EXE_backend"))
-        .args(["set-aside", "list", "--database", &restored.database.url])
-        .output()
-        .unwrap();
-    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
-    assert_eq!(listed, json!({"id": "aside", "reason": "refused", "clicks": null}));
 }
 
 async fn nothing_is_overwritten(database: Database) {
     let folder = TempDir::new().unwrap();
-    let place = Place::of(database, folder.path(), "spool");
+    let place = Place::of(database, folder.path(), "clicks");
     make_key(&place.database.url);
     let copy = folder.path().join("backup");
-    if let Some(spool) = &place.spool {
+    if let Some(click_log) = &place.click_log {
         let said = place.run("backup", &copy).await.stderr;
-        assert!(String::from_utf8_lossy(&said).contains("spool: no such file"), "a mistyped name");
-        fs::write(spool, "").unwrap();
+        assert!(String::from_utf8_lossy(&said).contains("clicks: no such file"), "a mistyped name");
+        fs::write(click_log, "").unwrap();
     }
     assert_done(&place.run("backup", &copy).await);
-    place.spool.iter().for_each(|spool| fs::remove_file(spool).unwrap());
+    place.click_log.iter().for_each(|file| fs::remove_file(file).unwrap());
     for command in ["backup", "restore"] {
         let output = place.run(command, &copy).await;
         let said = String::from_utf8_lossy(&output.stderr);
@@ -185,19 +174,17 @@ async fn nothing_is_overwritten(database: Database) {
         assert!(!output.status.success() && said.contains("already exists"), "{command}: {said}");
     }
     assert!(!folder.path().join("backup.incomplete").exists());
-    // What a process that was killed left would be a part of the restored spool.
-    let restored = place.another(folder.path(), "restored-spool").await;
-    let spool = restored.spool.clone().unwrap_or_else(|| {
+    // The clicks of another database would be recorded in the restored one.
+    let restored = place.another(folder.path(), "restored-clicks").await;
+    let click_log = restored.click_log.clone().unwrap_or_else(|| {
         format!("{}-clicks", restored.database.url.strip_prefix("sqlite:").unwrap()).into()
     });
-    for left in ["-wal", "-journal"] {
-        let left = format!("{}{left}", spool.display());
-        fs::write(&left, "").unwrap();
-        let output = restored.run("restore", &copy).await;
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains(&format!("{left} already exists")), "{said}");
-        fs::remove_file(&left).unwrap();
-    }
+    fs::write(&click_log, "").unwrap();
+    let output = restored.run("restore", &copy).await;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let expected = format!("{} already exists", click_log.display());
+    assert!(!output.status.success() && said.contains(&expected), "{said}");
+    fs::remove_file(&click_log).unwrap();
     assert_done(&restored.run("restore", &copy).await);
     let nowhere = place.run("restore", &folder.path().join("no-such-backup")).await;
     assert!(!nowhere.status.success(), "there is no such backup");
@@ -213,7 +200,7 @@ fn copy_of(folder: &Path, to: &Path) {
 
 async fn only_a_complete_and_unchanged_backup_is_restored(database: Database) {
     let folder = TempDir::new().unwrap();
-    let place = Place::of(database, folder.path(), "spool");
+    let place = Place::of(database, folder.path(), "clicks");
     let caller = Caller::new(make_key(&place.database.url));
     let process = place.start();
     let link = json!({"url": "https://example.com", "key": "k"});
@@ -256,14 +243,14 @@ async fn only_a_complete_and_unchanged_backup_is_restored(database: Database) {
         let copy = folder.path().join(format!("copy-{number}.incomplete"));
         copy_of(&backup, &copy);
         change(&copy);
-        let target = place.another(folder.path(), "restored-spool").await;
+        let target = place.another(folder.path(), "restored-clicks").await;
         let output = target.run("restore", &copy).await;
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(expected.as_str()), "{expected}: {said}");
         assert!(said.contains(copy.to_str().unwrap()), "{said}");
         // It is still as empty as it was.
         assert_done(&target.run("restore", &backup).await);
-        target.spool.iter().for_each(|spool| fs::remove_file(spool).unwrap());
+        target.click_log.iter().for_each(|file| fs::remove_file(file).unwrap());
     }
     let wrong_url = if place.database.is_sqlite() {
         "postgres://127.0.0.1:1/none".to_owned()

@@ -72,7 +72,7 @@ fn what_is_wrong_on_the_command_line_is_named() {
         ),
         (
             &["keys", "create", "--plan", "gold"],
-            "--plan gold: no such plan. Expected free, pro, business, advanced or enterprise; --plans changes them",
+            "backend: --plan gold: no such plan. Expected free, pro, business, advanced or enterprise; --plans changes them",
         ),
         (&["keys", "create", "--plan", "pro", "--plans", "free,gold"], "Expected free or gold"),
         (&["keys", "create", "--plan", "enterprise"], no_quota),

@@ -1,6 +1,7 @@
 //! What a listener grants its clients.
 
 use std::net::SocketAddr;
+use std::thread;
 use std::time::Duration;
 
 use axum::{Router, routing};
@@ -10,6 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 #[cfg(target_os = "linux")]
 use tokio::net::TcpSocket;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -20,8 +22,12 @@ const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: s.test\r\n\r\n";
 /// More than the system takes of an answer that nobody reads.
 const LARGE: usize = 64 << 20;
 
-async fn serve(bounds: Bounds, router: impl Answer) -> (String, watch::Sender<bool>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+fn listen() -> TcpListener {
+    server::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap()
+}
+
+fn serve(bounds: Bounds, router: impl Answer) -> (String, watch::Sender<bool>) {
+    let listener = listen();
     let address = listener.local_addr().unwrap().to_string();
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(server::serve(listener, router, bounds, stopped));
@@ -37,7 +43,7 @@ async fn is_answered(stream: &mut TcpStream) -> bool {
 #[tokio::test]
 async fn a_connection_beyond_the_bound_waits_until_another_is_closed() {
     let bounds = Bounds { connections: 1, ..Bounds::default() };
-    let (address, _stop) = serve(bounds, Router::new().route("/", routing::get(|| async { "ok" }))).await;
+    let (address, _stop) = serve(bounds, Router::new().route("/", routing::get(|| async { "ok" })));
     let mut streams = Vec::new();
     for _ in 0..2 {
         let mut stream = TcpStream::connect(&address).await.unwrap();
@@ -56,7 +62,7 @@ async fn a_connection_beyond_the_bound_waits_until_another_is_closed() {
 #[tokio::test]
 async fn an_address_has_at_most_half_of_the_connections() {
     let bounds = Bounds { connections: 4, ..Bounds::default() };
-    let (address, _stop) = serve(bounds, Router::new().route("/", routing::get(|| async { "ok" }))).await;
+    let (address, _stop) = serve(bounds, Router::new().route("/", routing::get(|| async { "ok" })));
     let connect = async |from: &str| {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
@@ -104,26 +110,33 @@ async fn answered_in(time: Duration, address: SocketAddr) -> u32 {
     answered
 }
 
+/// Opens and closes connections for a time, as another process does: in the server's runtime, it would wait for the server.
+fn open_and_close(address: SocketAddr, time: Duration) {
+    let attack = async {
+        loop {
+            // A reset leaves no port behind that is in use for a minute.
+            if let Ok(stream) = TcpStream::connect(address).await {
+                stream.set_zero_linger().unwrap();
+            }
+        }
+    };
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _elapsed: Result<(), _> = runtime.block_on(async { timeout(time, attack).await });
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn beside_a_client_that_opens_and_closes_connections_requests_go_on_as_at_a_plain_server() {
     const ROUND: Duration = Duration::from_secs(1);
     const ROUNDS: u32 = 4;
     let router = Router::new().route("/", routing::get(|| async { "ok" }));
-    let (address, _stop) = serve(Bounds::default(), router.clone()).await;
-    let plain = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, _stop) = serve(Bounds::default(), router.clone());
+    let plain = listen();
     let plain_address = plain.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(plain, router).await });
     let beside = async |address: SocketAddr| {
-        let attack = tokio::spawn(async move {
-            loop {
-                // A reset leaves no port behind that is in use for a minute.
-                if let Ok(stream) = TcpStream::connect(address).await {
-                    stream.set_zero_linger().unwrap();
-                }
-            }
-        });
+        let attack = thread::spawn(move || open_and_close(address, ROUND));
         let answered = answered_in(ROUND, address).await;
-        attack.abort();
+        attack.join().unwrap();
         answered
     };
     let (mut ours, mut plains) = (0, 0);
@@ -132,15 +145,15 @@ async fn beside_a_client_that_opens_and_closes_connections_requests_go_on_as_at_
         plains += beside(plain_address).await;
     }
     eprintln!("{ours} requests, and {plains} at a plain server");
-    // Pauses between connections left less than a quarter.
-    assert!(2 * ours >= plains && ours > 0, "{ours} requests, and {plains} at a plain server");
+    // Beside other tests it is half at times. Pauses between connections left one in a thousand.
+    assert!(4 * ours >= plains && ours > 0, "{ours} requests, and {plains} at a plain server");
 }
 
 #[tokio::test]
 async fn a_client_that_reads_nothing_of_its_answer_is_given_up() {
     let bounds = Bounds { write_timeout: Duration::from_millis(200), ..Bounds::default() };
     let router = Router::new().route("/", routing::get(|| async { vec![b'x'; LARGE] }));
-    let (address, _stop) = serve(bounds, router).await;
+    let (address, _stop) = serve(bounds, router);
     let read = async |pause| {
         let mut stream = TcpStream::connect(&address).await.unwrap();
         stream.write_all(REQUEST).await.unwrap();
@@ -167,7 +180,7 @@ async fn the_connection_of_a_client_that_vanished_is_closed() {
     let service = Service::with_settings(Database::sqlite(), settings).await;
     let router = service.backend.router().route("/large", routing::get(|| async { vec![b'x'; LARGE] }));
     let bounds = Bounds { connections: 1, write_timeout: PATIENCE, header_timeout: PATIENCE };
-    let (address, _stop) = serve(bounds, router).await;
+    let (address, _stop) = serve(bounds, router);
     let healthz = "GET /healthz HTTP/1.1\r\nhost: s.test\r\n\r\n";
     let body = format!(
         "POST /links HTTP/1.1\r\nhost: s.test\r\nauthorization: Bearer {}\r\ncontent-length: 100\r\n\r\n{{",

@@ -1,4 +1,4 @@
-//! The two databases that every story is told on.
+//! The two databases that every test runs on.
 //!
 //! PostgreSQL is a real server, started once for all tests of this process as a user without privileges, on a free
 //! port of loopback. It ends with the process, however that ends: it is the child of a shell that reads from a pipe

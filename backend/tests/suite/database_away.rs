@@ -7,20 +7,16 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
-use backend::{Settings, WhenFull};
+use backend::Settings;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use sqlx::Executor;
-use tempfile::TempDir;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::database::{Database, OwnServer};
 use crate::process::{Caller, Process, make_key};
+use crate::proxy::{Proxy, Way};
 use crate::receiver::Receiver;
 use crate::service::{Service, settings};
 use crate::soak::row;
@@ -31,62 +27,6 @@ const PROMPT: Duration = Duration::from_secs(5);
 /// Much less than a request may take, and than connections wait for a database that does not answer.
 const DEADLINE: Duration = Duration::from_secs(15);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Open,
-    /// Nothing gets through, and nobody is told.
-    Stalled,
-    /// Connections break, and no other is made.
-    Cut,
-}
-
-/// The way to a PostgreSQL.
-struct Proxy(watch::Sender<Way>);
-
-impl Proxy {
-    async fn to(database: &Database) -> (Self, Database) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let (through, server) = database.through(port);
-        let (way, state) = watch::channel(Way::Open);
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                if *state.borrow() == Way::Cut {
-                    continue;
-                }
-                let server = TcpStream::connect(("127.0.0.1", server)).await.unwrap();
-                let ((from_client, to_client), (from_server, to_server)) =
-                    (client.into_split(), server.into_split());
-                tokio::spawn(carry(from_client, to_server, state.clone()));
-                tokio::spawn(carry(from_server, to_client, state.clone()));
-            }
-        });
-        (Self(way), through)
-    }
-
-    fn set(&self, way: Way) {
-        self.0.send_replace(way);
-    }
-}
-
-async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut way: watch::Receiver<Way>) {
-    let mut bytes = vec![0; 1 << 16];
-    let mut until_cut = way.clone();
-    let carrying = async {
-        while let Ok(read @ 1..) = from.read(&mut bytes).await {
-            if way.wait_for(|way| *way != Way::Stalled).await.is_err()
-                || to.write_all(&bytes[..read]).await.is_err()
-            {
-                return;
-            }
-        }
-    };
-    tokio::select! {
-        () = carrying => {}
-        _ = until_cut.wait_for(|way| *way == Way::Cut) => {}
-    }
-}
-
 async fn follow(service: &Service, key: &str) -> (StatusCode, bool) {
     let request = Request::get(format!("/r/{key}")).header("user-agent", "curl/8");
     let answer = timeout(PROMPT, service.send(request.body(Body::empty()).unwrap())).await;
@@ -95,11 +35,10 @@ async fn follow(service: &Service, key: &str) -> (StatusCode, bool) {
 }
 
 #[tokio::test]
-async fn known_links_lead_on_while_the_database_is_away_and_their_clicks_wait_in_the_spool() {
-    let folder = TempDir::new().unwrap();
+async fn known_links_lead_on_while_the_database_is_away_and_their_clicks_wait_in_the_log() {
     let (proxy, database) = Proxy::to(&Database::postgres().await).await;
     let settings = Settings { max_stale: Duration::from_secs(600), ..settings() };
-    let service = Service::spooling(database, Some(folder.path().join("spool")), settings).await;
+    let service = Service::with_settings(database, settings).await;
     for key in ["k", "unseen"] {
         service.link(&json!({"url": "https://example.com", "key": key})).await;
     }
@@ -112,7 +51,7 @@ async fn known_links_lead_on_while_the_database_is_away_and_their_clicks_wait_in
         for _ in 0..50 {
             assert_eq!(follow(&service, "k").await.0, StatusCode::FOUND, "{way:?}");
         }
-        // Held for longer than a click is without a spool.
+        // Clicks are in the log by then.
         tokio::time::sleep(Duration::from_millis(300)).await;
         assert_eq!(follow(&service, "k").await.0, StatusCode::FOUND, "{way:?}");
         for _ in 0..50 {
@@ -136,9 +75,8 @@ async fn known_links_lead_on_while_the_database_is_away_and_their_clicks_wait_in
 
 #[tokio::test]
 async fn requests_are_refused_at_once_while_the_database_is_away() {
-    let folder = TempDir::new().unwrap();
     let (proxy, database) = Proxy::to(&Database::postgres().await).await;
-    let service = Service::spooling(database, Some(folder.path().join("spool")), settings()).await;
+    let service = Service::start(database).await;
     service.link(&json!({"url": "https://example.com", "key": "k"})).await;
     let ready = || service.send_internal(Request::get("/readyz").body(Body::empty()).unwrap());
     let table = [
@@ -202,12 +140,95 @@ async fn a_database_that_is_only_busy_is_not_away() {
     }
 }
 
+/// The database answers, so nothing says that it is away. A redirect that waited for it would wait here.
 #[tokio::test]
-async fn what_is_spooled_is_recorded_by_the_next_process_and_once() {
-    let folder = TempDir::new().unwrap();
+async fn a_redirect_of_a_known_link_never_waits_for_the_database() {
+    let service = Service::start(Database::postgres().await).await;
+    let keys: Vec<_> = (0..24).map(|number| format!("k{number}")).collect();
+    for key in &keys {
+        service.link(&json!({"url": "https://example.com", "key": key})).await;
+        assert_eq!(follow(&service, key).await.0, StatusCode::FOUND);
+    }
+    let mut busy = service.database().connect().await;
+    busy.execute(sqlx::raw_sql("BEGIN; LOCK TABLE links IN ACCESS EXCLUSIVE MODE")).await.unwrap();
+    service.clock.advance(Duration::from_secs(599));
+    let follow_all = async {
+        for key in &keys {
+            assert_eq!(follow(&service, key).await.0, StatusCode::FOUND, "{key}");
+            // While the database is suspected to be away, no redirect waits for it. A probe then finds that it answers.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(PROMPT, follow_all).await.expect("each takes less than a tenth of a second");
+    busy.execute("ROLLBACK").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_link_stays_known_while_others_are_made() {
+    let (proxy, database) = Proxy::to(&Database::postgres().await).await;
+    let service = Arc::new(Service::start(database).await);
+    service.link(&json!({"url": "https://example.com", "key": "k"})).await;
+    for round in 1..=5 {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let mut creating = JoinSet::new();
+        for _ in 0..4 {
+            let (service, is_over) = (Arc::clone(&service), Arc::clone(&is_over));
+            creating.spawn(async move {
+                while !is_over.load(Ordering::Relaxed) {
+                    service.post("/links", &json!({"url": "https://example.com"})).await;
+                }
+            });
+        }
+        for _ in 0..20 {
+            assert_eq!(follow(&service, "k").await.0, StatusCode::FOUND, "{round}");
+            service.clock.advance(Duration::from_secs(2));
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        proxy.set(Way::Stalled);
+        assert_eq!(follow(&service, "k").await.0, StatusCode::FOUND, "{round}");
+        is_over.store(true, Ordering::Relaxed);
+        proxy.set(Way::Open);
+        creating.join_all().await;
+    }
+}
+
+#[tokio::test]
+async fn what_another_process_changes_takes_effect_one_visit_later() {
     let database = Database::postgres().await;
-    let spool = Some(folder.path().join("spool"));
-    let mut service = Service::spooling(database, spool, settings()).await;
+    let first = Service::start(database.shared()).await;
+    let second = first.beside(database).await;
+    let visit = async || {
+        let answer = second.follow(Method::GET, "/r/k", "curl/8").await;
+        answer.headers.get("location").map(|location| location.to_str().unwrap().to_owned())
+    };
+    let link = first.link(&json!({"url": "https://example.com/old", "key": "k"})).await;
+    let path = format!("/links/{}", link["id"].as_str().unwrap());
+    assert_eq!(visit().await.as_deref(), Some("https://example.com/old"));
+    //  the change by the first process, and where the link then leads
+    for (change, before, after) in [
+        ("changed", Some("https://example.com/old"), Some("https://example.com/new")),
+        ("deleted", Some("https://example.com/new"), None),
+    ] {
+        let changed = match change {
+            "changed" => first.patch(&path, &json!({"url": "https://example.com/new"})).await,
+            _ => first.delete(&path).await,
+        };
+        assert_eq!(changed.status, StatusCode::OK, "{change}");
+        second.clock.advance(Duration::from_secs(2));
+        assert_eq!(visit().await.as_deref(), before, "{change}");
+        // The visit has scheduled this.
+        let is_read = async {
+            while visit().await.as_deref() != after {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(DEADLINE, is_read).await.unwrap_or_else(|_| panic!("{change}"));
+    }
+}
+
+#[tokio::test]
+async fn what_is_in_the_log_is_recorded_by_the_next_process_and_once() {
+    let mut service = Service::start(Database::postgres().await).await;
     service.link(&json!({"url": "https://example.com", "key": "k"})).await;
     for round in 1..=3 {
         for _ in 0..100 {
@@ -220,26 +241,62 @@ async fn what_is_spooled_is_recorded_by_the_next_process_and_once() {
 }
 
 #[tokio::test]
-async fn clicks_without_room_wait_or_are_dropped_as_the_operator_says() {
-    for when_full in [WhenFull::Wait, WhenFull::Drop] {
-        let (proxy, database) = Proxy::to(&Database::postgres().await).await;
-        let settings = Settings { when_full, ..settings() };
-        let service = Service::spooling(database, None, settings).await;
-        service.link(&json!({"url": "https://example.com", "key": "k"})).await;
+async fn what_is_counted_in_the_database_is_absent_from_the_metrics_while_that_is_away() {
+    let (proxy, database) = Proxy::to(&Database::postgres().await).await;
+    let service = Service::start(database).await;
+    proxy.set(Way::Stalled);
+    let metrics = service.metrics().await;
+    // The alert on a database that is away looks for this.
+    let counted = ["weir_backend_outbox_deliveries{", "weir_backend_webhook_lag_seconds{"];
+    assert!(counted.iter().all(|counted| !metrics.contains(counted)), "{metrics}");
+    proxy.set(Way::Open);
+}
+
+/// The database then has the clicks, and the service does not know it.
+#[tokio::test]
+async fn clicks_count_once_and_their_events_keep_their_ids_if_the_answer_to_a_commit_is_lost() {
+    const CLICKS: usize = 30;
+    let direct = Database::postgres().await;
+    let (proxy, database) = Proxy::to(&direct).await;
+    let service = Service::start(database).await;
+    let mut receiver = Receiver::start().await;
+    service.webhook(&receiver.url("/"), &["link.clicked"]).await;
+    service.link(&json!({"url": "https://example.com", "key": "k"})).await;
+    assert_eq!(follow(&service, "k").await.0, StatusCode::FOUND);
+    service.backend.flush_clicks().await;
+    receiver.next().await;
+    log_is_quiet(&service).await;
+    proxy.set(Way::LosesAnswer);
+    for _ in 1..CLICKS {
         assert_eq!(follow(&service, "k").await.0, StatusCode::FOUND);
-        service.backend.flush_clicks().await;
-        proxy.set(Way::Stalled);
-        assert_eq!(follow(&service, "k").await.0, StatusCode::FOUND, "a first click is held");
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        let waits = timeout(Duration::from_secs(1), service.follow(Method::GET, "/r/k", "curl/8")).await;
-        assert_eq!(waits.is_err(), when_full == WhenFull::Wait, "{when_full:?}");
-        let metrics = service.metrics().await;
-        let dropped = metrics.contains(r#"clicks_total{outcome="dropped"} 1"#);
-        assert_eq!(dropped, when_full == WhenFull::Drop, "{metrics}");
-        // The alert on a database that is away looks for this.
-        let counted = ["weir_backend_outbox_deliveries{", "weir_backend_set_aside_entries{"];
-        assert!(counted.iter().all(|counted| !metrics.contains(counted)), "{metrics}");
-        proxy.set(Way::Open);
+    }
+    proxy.broken().await;
+    let recorded = "SELECT COUNT(*) FROM clicks";
+    let mut connection = direct.connect().await;
+    let recorded: i64 = sqlx::query_scalar(recorded).fetch_one(&mut connection).await.unwrap();
+    assert!(recorded > 1, "the commit has arrived");
+    proxy.set(Way::Open);
+    timeout(Duration::from_secs(60), service.backend.flush_clicks()).await.unwrap();
+    assert_eq!(service.get("/analytics").await.body["clicks"], CLICKS);
+    assert_eq!(service.get("/links").await.each("clicks"), [&json!(CLICKS)]);
+    let events = service.get("/events?limit=1000").await;
+    assert_eq!(events.body.as_array().unwrap().len(), CLICKS);
+    service.clock.advance(Duration::from_secs(1));
+    let (mut clicks, mut ids) = (BTreeSet::new(), BTreeSet::new());
+    while clicks.len() < CLICKS - 1 {
+        let event = receiver.next().await.json();
+        clicks.insert(event["data"]["click"]["id"].to_string());
+        ids.insert(event["id"].to_string());
+    }
+    assert_eq!(ids.len(), CLICKS - 1);
+}
+
+/// Waits until the attempts so far are stored.
+async fn log_is_quiet(service: &Service) {
+    let pending = "SELECT COUNT(*) FROM webhook_deliveries WHERE due_at IS NOT NULL";
+    let mut connection = service.database().connect().await;
+    while sqlx::query_scalar::<_, i64>(pending).fetch_one(&mut connection).await.unwrap() > 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
@@ -273,10 +330,8 @@ struct Loaded {
 #[expect(clippy::disallowed_methods, reason = "how long redirects take is a matter of real time")]
 async fn restart_under_load(restarts: usize, links: usize) -> Loaded {
     let (server, database) = OwnServer::start().await;
-    let folder = TempDir::new().unwrap();
-    let spool = folder.path().join("spool");
     let caller = Caller::new(make_key(&database.url));
-    let process = Arc::new(Process::start_with(&database.url, &["--spool", spool.to_str().unwrap()]));
+    let process = Arc::new(Process::start(&database.url));
     let mut receiver = Receiver::start().await;
     let webhook = json!({"name": "rx", "url": receiver.url("/"), "triggers": ["link.created"]});
     caller.json(Method::POST, process.url("/webhooks"), &webhook).await.unwrap();

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use sqlx::Executor;
 
 use crate::database::{Database, on_both_databases};
-use crate::receiver::{Receiver, Silent};
+use crate::delivery_log::insert_failed;
+use crate::receiver::{Receiver, Silent, Slow};
 use crate::service::Service;
 
 on_both_databases! {
@@ -16,7 +17,10 @@ on_both_databases! {
     an_event_can_be_replayed_and_a_sample_sent,
     a_receiver_that_answers_410_gets_no_more_events,
     retry_after_delays_the_next_attempt,
-    a_webhook_is_disabled_when_twenty_events_in_a_row_have_failed,
+    a_webhook_is_disabled_when_every_attempt_has_failed_for_five_days,
+    a_wait_counts_from_the_end_of_an_attempt,
+    retries_come_before_first_attempts,
+    events_without_an_attempt_are_dropped_after_three_days_and_the_log_says_so,
     a_receiver_that_never_answers_delays_no_other,
     many_receivers_that_never_answer_delay_no_other_workspace,
     deliveries_to_a_disabled_webhook_resume_once_it_is_enabled,
@@ -111,51 +115,146 @@ async fn retry_after_delays_the_next_attempt(database: Database) {
     assert_eq!(receiver.next().await.json(), first);
 }
 
-async fn a_webhook_is_disabled_when_twenty_events_in_a_row_have_failed(database: Database) {
-    const EVENTS: usize = 20;
-    // The waits before the attempts, with the maximum jitter.
-    const WAITS: [u64; 9] = [6, 360, 2_160, 8_640, 21_600, 43_200, 60_480, 86_400, 103_680];
+async fn a_webhook_is_disabled_when_every_attempt_has_failed_for_five_days(database: Database) {
+    const HOUR: u64 = 3_600;
     let service = Service::start(database).await;
     let mut receiver = Receiver::start().await;
     let webhook = service.webhook(&receiver.url("/hook"), &["link.created"]).await;
     let path = format!("/webhooks/{}", webhook["id"].as_str().unwrap());
-    let attempted = async |events: usize, attempts: usize| {
-        let log = format!("{path}/deliveries");
-        loop {
-            let made = service.get(&log).await;
-            let made = made.each("attempts");
-            if made.iter().take(events).all(|made| made.as_array().unwrap().len() == attempts) {
-                return;
+    //  hours since the last event, status of the answer to the only attempt of an event, and whether the webhook is disabled then
+    for (hours, status, disabled) in [
+        (0, 500, false),
+        (119, 503, false),
+        // A success begins anew.
+        (0, 200, false),
+        (100, 500, false),
+        (60, 404, false),
+        (59, 429, false),
+        (1, 500, true),
+    ] {
+        service.clock.advance(Duration::from_secs(hours * HOUR));
+        // Retries of earlier events fail, too.
+        for _ in 0..100 {
+            receiver.answer(StatusCode::from_u16(status).unwrap());
+        }
+        let link = service.link(&json!({"url": "https://example.com"})).await;
+        if disabled {
+            // The retry of an earlier event may do it before this one is sent.
+            while service.get(&path).await.body["disabledAt"].is_null() {
+                tokio::task::yield_now().await;
             }
-            tokio::task::yield_now().await;
+            break;
         }
-    };
-    let mut fail = async |events: usize| {
-        for _ in 0..events * (WAITS.len() + 1) {
-            receiver.answer(StatusCode::INTERNAL_SERVER_ERROR);
-        }
-        for n in 0..events {
-            service.link(&json!({"url": format!("https://example.com/{n}")})).await;
-        }
-        attempted(events, 1).await;
-        for (attempt, wait) in WAITS.into_iter().enumerate() {
-            service.clock.advance(Duration::from_secs(wait));
-            attempted(events, attempt + 2).await;
-        }
-        for _ in 0..events * (WAITS.len() + 1) {
-            receiver.next().await;
-        }
-    };
-    fail(EVENTS - 1).await;
-    assert_eq!(service.get(&path).await.body["disabledAt"], Value::Null);
-    fail(1).await;
-    while service.get(&path).await.body["disabledAt"].is_null() {
-        tokio::task::yield_now().await;
+        while receiver.next().await.json()["data"]["id"] != link["id"] {}
+        let log = log_after(&service, &webhook, 1).await;
+        assert_eq!(log[0]["attempts"][0]["httpStatus"], status);
+        let shown = service.get(&path).await.body;
+        assert_eq!(shown["disabledAt"], Value::Null, "{status} after {hours} h");
+        receiver.forget_answers();
     }
-    let log = service.get(&format!("{path}/deliveries")).await;
-    assert_eq!(log.each("status"), vec!["failed"; EVENTS]);
-    service.link(&json!({"url": "https://example.com/unsent"})).await;
-    service.shut_down().await;
+    let enabled = service.patch(&path, &json!({"disabled": false})).await;
+    assert_eq!(enabled.status, StatusCode::OK);
+    let link = service.link(&json!({"url": "https://example.com"})).await;
+    while receiver.next().await.json()["data"]["id"] != link["id"] {}
+    log_after(&service, &webhook, 1).await;
+    assert_eq!(service.get(&path).await.body["disabledAt"], Value::Null, "its failures count anew");
+}
+
+async fn a_wait_counts_from_the_end_of_an_attempt(database: Database) {
+    let service = Service::start(database).await;
+    let mut receiver = Slow::start().await;
+    let webhook = service.webhook(&receiver.url(), &["link.created"]).await;
+    service.link(&json!({"url": "https://example.com"})).await;
+    let (first, answer) = receiver.next().await;
+    // The receiver takes eight seconds, and wants a pause of six.
+    service.clock.advance(Duration::from_secs(8));
+    answer.send("503 Service Unavailable\r\nretry-after: 6").unwrap();
+    let log = log_after(&service, &webhook, 1).await;
+    assert_eq!(log[0]["attempts"][0]["timestamp"], "2026-03-15T12:34:56.789Z");
+    assert_eq!(log[0]["nextAttemptAt"], "2026-03-15T12:35:10.789Z");
+    service.clock.advance(Duration::from_secs(6));
+    assert_eq!(receiver.next().await.0, first);
+}
+
+async fn retries_come_before_first_attempts(database: Database) {
+    const CLICKS: usize = 40;
+    const AT_ONCE: usize = 4;
+    let service = Service::start(database).await;
+    let mut receiver = Slow::start().await;
+    service.webhook(&receiver.url(), &["link.clicked"]).await;
+    let link = service.link(&json!({"url": "https://example.com"})).await;
+    service.click_hours_ago(link["id"].as_str().unwrap(), &[0; CLICKS]).await;
+    service.clock.advance(Duration::from_secs(1));
+    let mut attempted = Vec::new();
+    // The second four are under way while the first four wait for their second attempts.
+    for _ in 0..2 {
+        let mut under_way = Vec::new();
+        for _ in 0..AT_ONCE {
+            under_way.push(receiver.next().await);
+        }
+        if !attempted.is_empty() {
+            service.clock.advance(Duration::from_secs(60));
+        }
+        for (event, answer) in under_way {
+            attempted.push(event);
+            answer.send("500 Internal Server Error").unwrap();
+        }
+    }
+    // They are due now, and 32 clicks had no attempt.
+    let mut next = BTreeSet::new();
+    for _ in 0..AT_ONCE {
+        next.insert(receiver.next().await.0);
+    }
+    assert_eq!(next, attempted[..AT_ONCE].iter().cloned().collect());
+}
+
+async fn events_without_an_attempt_are_dropped_after_three_days_and_the_log_says_so(database: Database) {
+    const CLICKS: usize = 30;
+    let service = Service::start(database).await;
+    let receiver = Receiver::start().await;
+    let webhook = service.webhook(&receiver.url("/"), &["link.created", "link.clicked"]).await;
+    let path = format!("/webhooks/{}", webhook["id"].as_str().unwrap());
+    let other = service.link(&json!({"url": "https://example.com/other"})).await;
+    log_after(&service, &webhook, 1).await;
+    // A lease that was taken by a process that is gone stands for a webhook that is too slow.
+    service.patch(&path, &json!({"disabled": true})).await;
+    for link in [&other, &other] {
+        service.click_hours_ago(link["id"].as_str().unwrap(), &[0; CLICKS / 2]).await;
+    }
+    let unattempted = "INSERT INTO webhook_deliveries (event_seq, webhook_seq, attempts, due_at)
+        SELECT d.event_seq, d.webhook_seq, 0, e.created_at FROM webhook_deliveries d JOIN webhook_events e ON e.seq = d.event_seq";
+    service.database().connect().await.execute(unattempted).await.unwrap();
+    let dropped = async || {
+        let metrics = service.metrics().await;
+        let line =
+            metrics.lines().find_map(|line| line.strip_prefix("weir_backend_webhook_events_dropped_total "));
+        line.unwrap().parse::<usize>().unwrap()
+    };
+    service.clock.advance(Duration::from_secs(71 * 3_600));
+    service.patch(&path, &json!({"name": "still within three days"})).await;
+    assert_eq!(dropped().await, 0);
+    service.clock.advance(Duration::from_secs(3_600));
+    let all = async {
+        while dropped().await < CLICKS + 1 {
+            service.clock.advance(Duration::from_secs(60));
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), all).await.expect("old events are dropped");
+    assert_eq!(dropped().await, CLICKS + 1);
+    let log = service.get(&format!("{path}/deliveries?status=failed")).await;
+    let errors: Vec<&Value> =
+        log.body.as_array().unwrap().iter().map(|failed| &failed["attempts"][0]["error"]).collect();
+    let of_clicks = "dropped: no attempt within three days; 29 events of clicks were dropped with this one";
+    assert_eq!(errors, [of_clicks, "dropped: no attempt within three days"]);
+    assert_eq!(log.each("event"), ["link.clicked", "link.created"]);
+    // An enabled webhook goes on with what is left.
+    service.patch(&path, &json!({"disabled": false})).await;
+    let mut receiver = receiver;
+    receiver.next().await;
+    service.click_hours_ago(other["id"].as_str().unwrap(), &[0]).await;
+    service.clock.advance(Duration::from_secs(1));
+    assert_eq!(receiver.next().await.json()["event"], "link.clicked");
     assert!(receiver.is_empty());
 }
 
@@ -358,17 +457,13 @@ async fn a_call_replays_a_bounded_number_of_events(database: Database) {
     const AT_ONCE: usize = 1_000;
     let service = Service::start(database).await;
     let mut receiver = Receiver::start().await;
-    let link = service.link(&json!({"url": "https://example.com"})).await;
     let webhook = service.webhook(&receiver.url("/hook"), &["link.clicked"]).await;
     let path = format!("/webhooks/{}", webhook["id"].as_str().unwrap());
     // A service that starts makes all deliveries due. It has done so when it delivers.
     service.post(&format!("{path}/test"), &json!({})).await;
     receiver.next().await;
     log_after(&service, &webhook, 1).await;
-    // In an hour, so that none is due before the statement.
-    service.click_hours_ago(link["id"].as_str().unwrap(), &[-1; AT_ONCE + 1]).await;
-    let mut connection = service.database().connect().await;
-    connection.execute("UPDATE webhook_deliveries SET due_at = NULL").await.unwrap();
+    insert_failed(&service, AT_ONCE + 1).await;
     let path = format!("{path}/deliveries");
     assert_eq!(service.get(&format!("{path}?status=failed")).await.body.as_array().unwrap().len(), 100);
     assert_eq!(service.get(&format!("{path}?status=failed&page=11")).await.body.as_array().unwrap().len(), 1);

@@ -22,15 +22,25 @@ fn deliveries(webhook: &Value) -> String {
     format!("/webhooks/{}/deliveries", webhook["id"].as_str().unwrap())
 }
 
+/// Writes events of clicks, `evt_1` and so on, whose deliveries to the only webhook have failed.
+pub(crate) async fn insert_failed(service: &Service, count: usize) {
+    let insert = format!(
+        r#"INSERT INTO webhook_events (id, workspace_seq, event, payload, created_at)
+           WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count})
+           SELECT 'evt_' || i, 1, 'link.clicked', '{{"id":"evt_' || i || '"}}', {} FROM n;
+           INSERT INTO webhook_deliveries (event_seq, webhook_seq, attempts)
+           SELECT e.seq, h.seq, 10 FROM webhook_events e CROSS JOIN webhooks h WHERE e.payload LIKE '{{"id":"evt_%"}}'"#,
+        service.now().as_millisecond()
+    );
+    let mut connection = service.database().connect().await;
+    connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(insert))).await.unwrap();
+}
+
 /// A webhook for clicks with deliveries that have failed, and a connection beside the service.
 async fn with_failed(service: &Service, receiver: &Receiver, count: usize) -> (Value, AnyConnection) {
-    let link = service.link(&json!({"url": "https://example.com"})).await;
     let webhook = service.webhook(&receiver.url("/hook"), &["link.clicked", "link.created"]).await;
-    // In an hour, so that the deliveries are not due yet.
-    service.click_hours_ago(link["id"].as_str().unwrap(), &vec![-1; count]).await;
-    let mut connection = service.database().connect().await;
-    connection.execute("UPDATE webhook_deliveries SET due_at = NULL").await.unwrap();
-    (webhook, connection)
+    insert_failed(service, count).await;
+    (webhook, service.database().connect().await)
 }
 
 async fn a_page_of_large_deliveries_is_sent_in_parts_of_about_a_megabyte(database: Database) {

@@ -40,6 +40,8 @@ fn every_deployment_behind_a_gateway_trusts_one_proxy_and_the_image_none() {
     let table = [
         ("backend/systemd/weir-backend.service", Some("Environment=WEIR_TRUSTED_HOPS=1\n")),
         ("demo/src/backend.rs", Some(r#"["--trusted-hops", "1"]"#)),
+        // Lists the options and starts nothing.
+        ("docs/src/faq.md", None),
         ("docs/src/gateways.md", Some("--env WEIR_TRUSTED_HOPS=1 ")),
         ("envoy/compose.yaml", Some("WEIR_TRUSTED_HOPS: \"1\"\n")),
         ("envoy/fleet/compose.yaml", Some("WEIR_TRUSTED_HOPS: \"1\"\n")),
@@ -120,6 +122,7 @@ fn every_file_sends_requests_to_the_ports_at_which_the_services_listen() {
         ("envoy/istio/wasmplugin/sidecar.yaml", CLUSTER, &[INTERNAL]),
         ("envoy/istio/wasmplugin/sidecar.yaml", r"- mode: SERVER\n +ports:\n +- number: (\d+)", &[PUBLIC]),
         ("envoy/istio/wasmplugin/waypoint.yaml", CLUSTER, &[INTERNAL]),
+        ("backend/src/command/arguments.rs", r#"_LISTEN", default_value = "[\d.]+:(\d+)"#, &BOTH),
         ("ledger/src/options.rs", r#"WEIR_LEDGER_LISTEN", default_value = "[\d.]+:(\d+)"#, &[LEDGER]),
         // The ledgers' and the backend's.
         ("envoy/fleet/compose.yaml", LISTENS, &[LEDGER, PUBLIC, INTERNAL]),

@@ -57,7 +57,7 @@ async fn a_known_city_or_region_counts_in_its_group_though_what_it_is_in_is_unkn
         [details.country, details.region, details.city] = place.map(Cow::Borrowed);
         click
     });
-    service.backend.store().record_clicks(&clicks_at, service.backend.public_url()).await.unwrap();
+    service.backend.store().record_clicks(&clicks_at).await.unwrap();
     let fields = ["country", "region", "city"];
     //  groupBy, the groups, and the filters that select the clicks of all of them
     let table: [(&str, &[[&str; 3]], &str); 3] = [
@@ -159,7 +159,7 @@ async fn white_space_at_the_ends_of_a_text_counts(database: Database) {
             click
         };
         let made: Vec<Click> = std::iter::repeat_with(click).take(clicks).collect();
-        service.backend.store().record_clicks(&made, service.backend.public_url()).await.unwrap();
+        service.backend.store().record_clicks(&made).await.unwrap();
     }
     let names = [
         "tenantId",

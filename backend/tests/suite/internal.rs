@@ -9,7 +9,6 @@ use backend::{Analytics, Settings};
 use regex::Regex;
 use serde_json::json;
 use sqlx::Executor;
-use tempfile::TempDir;
 
 use crate::database::{Database, on_both_databases};
 use crate::receiver::{Receiver, Silent};
@@ -17,6 +16,8 @@ use crate::service::{Answer, Service, settings};
 
 on_both_databases! {
     the_directory_of_keys_is_polled_with_a_token_and_a_tag,
+    the_list_of_keys_has_pages_on_which_each_key_that_stays_is_once,
+    a_gateway_learns_what_has_changed_since_the_version_that_it_has,
     the_service_is_ready_and_counts_what_it_does,
     every_answer_names_its_request,
     what_waits_is_gauged,
@@ -59,6 +60,99 @@ async fn the_directory_of_keys_is_polled_with_a_token_and_a_tag(database: Databa
     assert_eq!(keys(&service, &[("authorization", "Bearer other")]).await.error().0, 401);
     let public = service.get("/internal/keys").await;
     assert_eq!(public.error().0, 404, "clients cannot reach it");
+}
+
+/// An answer of the directory to a query.
+async fn asked(service: &Service, query: &str) -> Answer {
+    let request = Request::get(format!("/internal/keys{query}")).header("authorization", "Bearer s3cret");
+    service.send_internal(request.body(Body::empty()).unwrap()).await
+}
+
+fn texts(list: &serde_json::Value, field: &str) -> Vec<String> {
+    let text = |row: &serde_json::Value| if field.is_empty() { row.clone() } else { row[field].clone() };
+    let rows = list.as_array().map(Vec::as_slice).unwrap_or_default();
+    rows.iter().map(|row| text(row).as_str().unwrap().to_owned()).collect()
+}
+
+async fn with_keys(database: Database, keys: usize) -> (Service, Vec<(String, String)>) {
+    let settings = Settings { internal_token: Some("s3cret".to_owned()), ..settings() };
+    let service = Service::with_settings(database, settings).await;
+    let (workspace, _) = service.new_workspace("of keys").await;
+    let mut made = Vec::new();
+    for _ in 0..keys {
+        let (id, key) =
+            service.backend.store().create_key(&workspace, "pro", None, service.now()).await.unwrap();
+        made.push((id, backend::ids::sha256(key.as_bytes())));
+    }
+    (service, made)
+}
+
+async fn the_list_of_keys_has_pages_on_which_each_key_that_stays_is_once(database: Database) {
+    let (service, made) = with_keys(database, 10).await;
+    let all = texts(&asked(&service, "").await.body["keys"], "sha256");
+    assert!(made.iter().all(|(_, sha256)| all.contains(sha256)));
+    for limit in [1, 3, 12, 100] {
+        let (mut found, mut pages) = (Vec::new(), 0);
+        let mut query = format!("?limit={limit}");
+        loop {
+            let page = asked(&service, &query).await;
+            assert_eq!(page.status, 200, "{query}");
+            pages += 1;
+            found.extend(texts(&page.body["keys"], "sha256"));
+            let Some(next) = page.body["next"].as_str() else { break };
+            query = format!("?limit={limit}&cursor={next}");
+        }
+        assert_eq!((&found, pages), (&all, all.len().div_ceil(limit)), "{limit}");
+    }
+    for odd in ["?limit=x", "?cursor=x", "?cursor=list-x"] {
+        assert_eq!(asked(&service, odd).await.error().0, 400, "{odd}");
+    }
+}
+
+async fn a_gateway_learns_what_has_changed_since_the_version_that_it_has(database: Database) {
+    let (service, made) = with_keys(database, 5).await;
+    let store = service.backend.store();
+    let version = |answer: &Answer| answer.body["version"].as_str().unwrap().to_owned();
+    let first = version(&asked(&service, "").await);
+    let since = async |version: &str| asked(&service, &format!("?since={version}")).await;
+    let none = since(&first).await;
+    assert_eq!(
+        (version(&none), &none.body["since"], &none.body["keys"]),
+        (first.clone(), &json!(first), &json!([]))
+    );
+
+    let (workspace, _) = service.new_workspace("later").await;
+    let before = version(&asked(&service, "").await);
+    let (id, key) = store.create_key(&workspace, "free", None, service.now()).await.unwrap();
+    store.revoke_key(&made[1].0, service.now()).await.unwrap();
+    let (passing, _) = store.create_key(&workspace, "free", None, service.now()).await.unwrap();
+    store.revoke_key(&passing, service.now()).await.unwrap();
+    let changed = since(&before).await;
+    assert_eq!(changed.body["since"], json!(before));
+    assert_eq!(texts(&changed.body["keys"], "subscriber"), [id]);
+    assert_eq!(texts(&changed.body["keys"], "sha256"), [backend::ids::sha256(key.as_bytes())]);
+    let removed = texts(&changed.body["removed"], "");
+    assert!(removed.len() == 2 && removed[0] == made[1].1, "{removed:?}");
+    assert_eq!(since(&version(&changed)).await.body["keys"], json!([]));
+
+    // The same in pages.
+    let page = asked(&service, &format!("?since={before}&limit=2")).await;
+    let next = page.body["next"].as_str().unwrap().to_owned();
+    let rest = asked(&service, &format!("?cursor={next}&limit=2")).await;
+    let of_both = [&page, &rest]
+        .map(|page| texts(&page.body["keys"], "sha256").len() + texts(&page.body["removed"], "").len());
+    assert_eq!((of_both, &rest.body["next"]), ([2, 1], &json!(null)));
+
+    // A text that is not a version, or is one of another history, is answered with the first page of all keys.
+    let (number, token) = before.split_once('-').unwrap();
+    for odd in ["", "x", "-", &format!("{number}-0{token}"), &format!("999999-{token}")] {
+        let whole = since(odd).await;
+        assert_eq!(
+            (&whole.body["since"], whole.body["keys"].as_array().unwrap().len()),
+            (&json!(null), 8),
+            "{odd}"
+        );
+    }
 }
 
 async fn the_service_is_ready_and_counts_what_it_does(database: Database) {
@@ -128,8 +222,7 @@ async fn within(waiting: impl Future<Output = ()>) {
 }
 
 async fn what_waits_is_gauged(database: Database) {
-    let folder = TempDir::new().unwrap();
-    let service = Service::spooling(database, Some(folder.path().join("spool")), settings()).await;
+    let service = Service::start(database).await;
     let silent = Silent::start().await;
     let body = json!({"name": "rx", "url": silent.url(), "triggers": ["link.created"]});
     let webhook = service.post("/webhooks", &body).await.body;
@@ -159,7 +252,7 @@ async fn what_waits_is_gauged(database: Database) {
     service.patch(&path, &json!({"disabled": true})).await;
     within(gauged(&[(&due, 0), (&later, 0), (&disabled, 6), (&disabled_for, 10)])).await;
 
-    let (clicks, bytes) = ("weir_backend_spool_clicks", "weir_backend_spool_bytes");
+    let (clicks, bytes) = ("weir_backend_click_log_clicks", "weir_backend_click_log_bytes");
     within(gauged(&[(clicks, 0), (bytes, 0)])).await;
     let mut block = service.database().block_recording().await;
     for _ in 0..3 {
@@ -173,8 +266,8 @@ async fn what_waits_is_gauged(database: Database) {
     }
     let metrics = service.metrics().await;
     assert!(value_of(&metrics, bytes).unwrap() > 0);
-    // Of 262,144.
-    assert!(metrics.contains("weir_backend_spool_used_ratio 0.000011"), "{metrics}");
+    // Of 256 MiB.
+    assert!(metrics.contains("weir_backend_click_log_used_ratio 0.00000"), "{metrics}");
     block.execute("ROLLBACK").await.unwrap();
     within(gauged(&[(clicks, 0), (bytes, 0)])).await;
     if service.database().is_sqlite() {
@@ -183,21 +276,19 @@ async fn what_waits_is_gauged(database: Database) {
         let lock = "BEGIN; LOCK TABLE links IN ACCESS EXCLUSIVE MODE";
         block.execute(sqlx::raw_sql(lock)).await.unwrap();
         let waits = async {
-            within(gauged(&[(&used("lists"), 1)])).await;
+            within(gauged(&[(&used("analytics"), 1)])).await;
             block.execute("ROLLBACK").await.unwrap();
         };
         tokio::join!(service.get("/links"), waits);
-        within(gauged(&[(&used("lists"), 0)])).await;
+        within(gauged(&[(&used("analytics"), 0)])).await;
     }
 
     //  pool, how many connections it has at least and at most
     let pools: &[(&str, i64, i64)] = if service.database().is_sqlite() {
-        &[("read", 1, 4), ("write", 1, 1), ("lists", 1, 4), ("analytics", 1, 4), ("analytics_lowest", 0, 4)]
+        &[("read", 1, 4), ("write", 1, 1), ("analytics", 1, 4)]
     } else {
-        &[("main", 1, 16), ("lists", 1, 16), ("analytics", 1, 4), ("analytics_lowest", 0, 1)]
+        &[("main", 1, 20), ("analytics", 1, 4)]
     };
-    // Opens the first connection for lists.
-    assert_eq!(service.get("/links").await.status, 200);
     let metrics = service.metrics().await;
     for (pool, min, max) in pools {
         let of = |state: &str| {
@@ -219,7 +310,7 @@ const DELIVERIES: &str = "
     SELECT e.seq, 1, 0, 9000000000000 FROM webhook_events e;
 ";
 const LATER: &str = "weir_backend_outbox_deliveries{state=\"later\"}";
-const SET_ASIDE: &str = "weir_backend_set_aside_entries{}";
+const LAG: &str = "weir_backend_webhook_lag_seconds{}";
 
 async fn a_count_of_the_outbox_that_takes_too_long_is_interrupted_and_left_out(database: Database) {
     let service = Service::start(database).await;
@@ -230,7 +321,7 @@ async fn a_count_of_the_outbox_that_takes_too_long_is_interrupted_and_left_out(d
     let timeout = Duration::from_millis(1);
     let service = service.restart_with_analytics(Analytics { timeout, ..Analytics::default() }).await;
     let metrics = service.metrics().await;
-    assert_eq!((value_of(&metrics, LATER), value_of(&metrics, SET_ASIDE)), (None, None), "{metrics}");
+    assert_eq!((value_of(&metrics, LATER), value_of(&metrics, LAG)), (None, None), "{metrics}");
     assert!(metrics.contains("weir_backend_clicks_total"));
 }
 
@@ -243,13 +334,13 @@ async fn scrapes_share_one_count_of_the_outbox_and_take_no_connection_from_reque
     // More than there are connections.
     let scrapes = futures_util::future::join_all((0..20).map(|_| service.metrics())).await;
     for metrics in &scrapes {
-        assert_eq!((value_of(metrics, LATER), value_of(metrics, SET_ASIDE)), (None, None), "{metrics}");
+        assert_eq!((value_of(metrics, LATER), value_of(metrics, LAG)), (None, None), "{metrics}");
     }
     let used = |pool: &str| {
         let series = format!("weir_backend_connections{{pool=\"{pool}\",state=\"used\"}}");
         scrapes.iter().map(|metrics| value_of(metrics, &series).unwrap()).max()
     };
-    assert_eq!(used("lists"), Some(1));
+    assert_eq!(used("analytics"), Some(1));
     // The sender of webhooks waits for the lock, too.
     assert!(used("main") < Some(4), "{:?}", used("main"));
     assert_eq!(service.get("/tags").await.status, 200);

@@ -1,6 +1,9 @@
 //! A process that is killed, and started again on the same database.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -19,7 +22,8 @@ use crate::soak::row;
 
 on_both_databases! {
     a_killed_process_loses_no_acknowledged_link_and_no_event,
-    a_killed_process_loses_no_click_that_is_in_the_spool,
+    a_killed_process_loses_no_click_that_is_in_the_log,
+    a_process_that_is_killed_between_two_steps_counts_each_click_once,
     a_killed_process_loses_the_clicks_of_a_tenth_of_a_second_at_most,
 }
 
@@ -34,7 +38,7 @@ const HELD: Duration = Duration::from_millis(100);
 /// A deadline for another process.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A database, and the file in which a process keeps clicks until they are recorded.
+/// A database, and the click log of a process.
 struct Stage {
     database: Database,
     folder: TempDir,
@@ -45,15 +49,19 @@ impl Stage {
         Self { database, folder: TempDir::new().unwrap() }
     }
 
+    fn click_log(&self) -> PathBuf {
+        self.folder.path().join("clicks")
+    }
+
     fn start(&self) -> Process {
-        let spool = self.folder.path().join("spool");
-        Process::start_with(&self.database.url, &["--spool", spool.to_str().unwrap()])
+        Process::start_with(&self.database.url, &["--click-log", self.click_log().to_str().unwrap()])
     }
 
     /// Starts a process after another one was killed. In PostgreSQL, other processes would wait until the deliveries of that one, which
     /// could still be under way, are due again after 30 s.
     async fn start_again(&self) -> Process {
-        let due = "UPDATE webhook_deliveries SET due_at = 0 WHERE due_at > 0 AND delivered_at IS NULL";
+        let due = "UPDATE webhook_deliveries SET due_at = (SELECT e.created_at FROM webhook_events e WHERE e.seq = event_seq)
+            WHERE due_at > 0 AND delivered_at IS NULL";
         self.database.connect().await.execute(due).await.unwrap();
         self.start()
     }
@@ -89,7 +97,7 @@ async fn ten_kills_while_creating(name: &str, database: impl AsyncFn() -> Databa
     );
 }
 
-/// Kills a process once it has acknowledged so many of its creations, starts it again and looks for all of them. Returns how
+/// Kills a process once it has acknowledged this number of creations, starts it again and looks for all of them. Returns how
 /// many it had acknowledged, and how many deliveries it took until all their events were heard.
 async fn kill_while_creating(database: Database, killed_after: usize) -> (usize, usize) {
     let stage = Stage::new(database);
@@ -149,7 +157,7 @@ async fn kill_while_creating(database: Database, killed_after: usize) -> (usize,
     (ids.len(), deliveries)
 }
 
-async fn a_killed_process_loses_no_click_that_is_in_the_spool(database: Database) {
+async fn a_killed_process_loses_no_click_that_is_in_the_log(database: Database) {
     const LINKS: usize = 10;
     const CLICKS: usize = 200;
     let stage = Stage::new(database);
@@ -178,13 +186,13 @@ async fn a_killed_process_loses_no_click_that_is_in_the_spool(database: Database
         let url = process.url(&format!("/r/k{}", n % LINKS));
         assert_eq!(caller.call(Method::GET, url, &Value::Null).await.unwrap().0, StatusCode::FOUND);
     }
-    let spooled = async {
-        let line = format!("weir_backend_spool_clicks {CLICKS}\n");
+    let logged = async {
+        let line = format!("weir_backend_click_log_clicks {CLICKS}\n");
         while !caller.text(process.internal_url("/metrics")).await.unwrap().contains(&line) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(DEADLINE, spooled).await.expect("clicks are spooled");
+    tokio::time::timeout(DEADLINE, logged).await.expect("clicks are in the log");
     drop(process);
     drop(blocked);
 
@@ -206,6 +214,88 @@ async fn a_killed_process_loses_no_click_that_is_in_the_spool(database: Database
         ids.insert(event["id"].as_str().unwrap().to_owned());
     }
     assert_eq!((heard, ids.len()), (clicks, LINKS + CLICKS), "one event for each click");
+}
+
+/// The step after which a process is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Clicks are in the log, and a further one is there in part.
+    Append,
+    /// They are in the database, too.
+    Commit,
+    /// They are not in the log any more.
+    Remove,
+}
+
+async fn a_process_that_is_killed_between_two_steps_counts_each_click_once(database: Database) {
+    const CLICKS: usize = 50;
+    let stage = Stage::new(database);
+    let caller = Caller::new(make_key(&stage.database.url));
+    let mut receiver = Receiver::start().await;
+    let mut process = stage.start();
+    let webhook = json!({"name": "rx", "url": receiver.url("/"), "triggers": ["link.clicked"]});
+    caller.json(Method::POST, process.url("/webhooks"), &webhook).await.unwrap();
+    let link = json!({"url": "https://example.com", "key": "k"});
+    caller.json(Method::POST, process.url("/links"), &link).await.unwrap();
+    let mut clicks = 0;
+    for step in [Step::Append, Step::Commit, Step::Remove, Step::Commit, Step::Append, Step::Remove] {
+        let block = match step {
+            Step::Append => Some(stage.database.block_recording().await),
+            Step::Commit | Step::Remove => None,
+        };
+        let value = async |name: &str| {
+            let metrics = caller.text(process.internal_url("/metrics")).await.unwrap();
+            let value = metrics.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            value.trim().parse::<usize>().unwrap()
+        };
+        const RECORDED: &str = r#"weir_backend_clicks_total{outcome="recorded"}"#;
+        // Those that the process before had not recorded.
+        let before = value(RECORDED).await;
+        for _ in 0..CLICKS {
+            let followed = caller.call(Method::GET, process.url("/r/k"), &Value::Null).await.unwrap();
+            assert_eq!(followed.0, StatusCode::FOUND);
+        }
+        clicks += CLICKS;
+        let done = async {
+            loop {
+                let is_done = match step {
+                    Step::Append => value("weir_backend_click_log_clicks").await == CLICKS,
+                    Step::Commit => value(RECORDED).await == before + CLICKS,
+                    Step::Remove => fs::metadata(stage.click_log()).unwrap().len() == 0,
+                };
+                if is_done {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(DEADLINE, done).await.expect("the step is done");
+        let is_in_log = fs::metadata(stage.click_log()).unwrap().len() > 0;
+        drop(process);
+        drop(block);
+        // A slow machine may have removed what is in the database since.
+        assert!(step == Step::Commit || is_in_log == (step == Step::Append), "{step:?}");
+        if step == Step::Append {
+            let mut log = File::options().append(true).open(stage.click_log()).unwrap();
+            log.write_all(&[200, 0, 0, 0, 1, 2, 3, 4, 5]).unwrap();
+        }
+        // As if it had been killed while it wrote the file that replaces the log.
+        fs::write(stage.folder.path().join("clicks.new"), "a part").unwrap();
+        process = stage.start_again().await;
+        let counted = caller.json(Method::GET, process.url("/analytics"), &Value::Null).await.unwrap();
+        assert_eq!(counted["clicks"], clicks, "{step:?}");
+        let links = caller.json(Method::GET, process.url("/links"), &Value::Null).await.unwrap();
+        assert_eq!(links[0]["clicks"], clicks, "{step:?}");
+        let events = caller.json(Method::GET, process.url("/events?limit=1000"), &Value::Null).await.unwrap();
+        let ids = events.as_array().unwrap().iter().map(|event| event["click"]["id"].to_string());
+        assert_eq!(ids.collect::<BTreeSet<_>>().len(), clicks, "{step:?}");
+    }
+    let mut heard = BTreeMap::new();
+    while heard.len() < clicks {
+        let event = tokio::time::timeout(DEADLINE, receiver.next()).await.expect("an event is lost").json();
+        let id = event["id"].to_string();
+        assert_eq!(*heard.entry(event["data"]["click"]["id"].to_string()).or_insert(id.clone()), id);
+    }
 }
 
 async fn a_killed_process_loses_the_clicks_of_a_tenth_of_a_second_at_most(database: Database) {

@@ -295,7 +295,7 @@ async fn whoever_reads_finds_nothing_of_a_deleted_link_while_its_rows_go(databas
     counted(&service).await;
     // A click that was on its way.
     let late = [Click::new(gone, service.now())];
-    let recorded = service.backend.store().record_clicks(&late, service.backend.public_url()).await.unwrap();
+    let recorded = service.backend.store().record_clicks(&late).await.unwrap();
     assert_eq!(recorded, 0);
     let service = service.restart().await;
     counted(&service).await;

@@ -21,6 +21,7 @@ mod delivery_log;
 mod deployments;
 mod domains;
 mod errors;
+mod fair;
 mod filters;
 mod folders;
 #[cfg(target_os = "linux")]
@@ -42,6 +43,7 @@ mod pages;
 mod preload;
 mod process;
 mod processes;
+mod proxy;
 mod qr;
 mod receiver;
 mod redirect;
@@ -52,7 +54,6 @@ mod schema;
 mod scopes;
 mod searches;
 mod service;
-mod set_aside;
 #[path = "../../../tests/src/soak.rs"]
 #[expect(unreachable_pub, reason = "shared with a library")]
 mod soak;

@@ -8,14 +8,13 @@ use std::process::{Command, Stdio};
 
 use clap::{Arg, CommandFactory as _};
 use serde_json::Value;
-use sqlx::{AssertSqlSafe, Connection, Executor, SqliteConnection};
 use tempfile::TempDir;
 
-#[path = "../../src/cli.rs"]
-mod cli;
+#[path = "../../src/command/arguments.rs"]
+mod arguments;
 
 /// The arguments that each command needs. `{…}` stand for what [`Prepared`] has.
-const NEEDED: [(&str, &[(&str, &str)]); 14] = [
+const NEEDED: [(&str, &[(&str, &str)]); 11] = [
     ("serve", &[DATABASE, ("--listen", "127.0.0.1:0"), ("--internal-listen", "127.0.0.1:0")]),
     ("migrate", &[DATABASE]),
     ("keys create", &[DATABASE, ("--plan", "pro")]),
@@ -27,9 +26,6 @@ const NEEDED: [(&str, &[(&str, &str)]); 14] = [
     ("import", &[DATABASE, ("--workspace", "{workspace}"), PUBLIC_URL, ("<FILE>", "{folder}/links.csv")]),
     ("backup", &[DATABASE, ("<FOLDER>", "{folder}/another")]),
     ("restore", &[("--database", "sqlite:{folder}/restored.db"), ("<FOLDER>", "{folder}/backup")]),
-    ("set-aside list", &[DATABASE]),
-    ("set-aside replay", &[DATABASE, PUBLIC_URL]),
-    ("set-aside delete", &[DATABASE, ("<IDS>", "damaged")]),
 ];
 const DATABASE: (&str, &str) = ("--database", "sqlite:{folder}/test.db");
 const PUBLIC_URL: (&str, &str) = ("--public-url", "https://s.test");
@@ -39,7 +35,7 @@ const SWITCH: &str = "(no value)";
 const ANY: &str = "any text is accepted";
 
 //  command, option, accepted value, refused value, reason in the message
-const TABLE: [(&str, &str, &str, &str, &str); 63] = [
+const TABLE: [(&str, &str, &str, &str, &str); 57] = [
     ("", "--log-format", "json", "xml", "text, json"),
     (
         "serve",
@@ -60,8 +56,7 @@ const TABLE: [(&str, &str, &str, &str, &str); 63] = [
     ("serve", "--analytics-readers", "1", "1001", "1001 is not in 1..=1000"),
     ("serve", "--analytics-timeout", "1", "0", "0 is not in 1..=3600"),
     ("serve", "--max-stale", "0", "86401", "86401 is not in 0..=86400"),
-    ("serve", "--when-full", "drop", "lose", "wait, drop"),
-    ("serve", "--spool", "{folder}/spool", "{folder}/none/spool", "/none/spool: No such file"),
+    ("serve", "--click-log", "{folder}/clicks", "{folder}/none/clicks", "/none/clicks: No such file"),
     ("serve", "--max-webhooks", "1", "0", "0 is not in 1..=10000"),
     ("serve", "--retention", "1", "36501", "36501 is not in 1..=36500"),
     ("serve", "--count-bots", SWITCH, "maybe", ""),
@@ -96,22 +91,17 @@ const TABLE: [(&str, &str, &str, &str, &str); 63] = [
     ("import", "--after-line", "1", "-1", "invalid digit"),
     ("import", "<FILE>", "{folder}/links.csv", "{folder}/none.csv", "/none.csv: No such file"),
     ("backup", "--database", DATABASE.1, "weir.db", "expected sqlite:<file>"),
-    ("backup", "--spool", "{folder}/test.db-clicks", "{folder}/none", "/none: no such file"),
+    ("backup", "--click-log", "{folder}/test.db-clicks", "{folder}/none", "/none: no such file"),
     ("backup", "<FOLDER>", "{folder}/another", "{folder}/backup", "/backup already exists"),
     ("restore", "--database", "sqlite:{folder}/new.db", DATABASE.1, "/test.db already exists"),
     (
         "restore",
-        "--spool",
+        "--click-log",
         "{folder}/new-clicks",
         "{folder}/test.db-clicks",
         "/test.db-clicks already exists",
     ),
     ("restore", "<FOLDER>", "{folder}/backup", "{folder}/none", "/none: No such file"),
-    ("set-aside list", "--database", DATABASE.1, "weir.db", "expected sqlite:<file>"),
-    ("set-aside replay", "--database", DATABASE.1, "weir.db", "expected sqlite:<file>"),
-    ("set-aside replay", "--public-url", "https://s.test", "https://", "expected http:// or https://"),
-    ("set-aside delete", "--database", DATABASE.1, "weir.db", "expected sqlite:<file>"),
-    ("set-aside delete", "<IDS>", "damaged", "none", "no click with the id none is set aside"),
     ("seed", "--database", DATABASE.1, "weir.db", "expected sqlite:<file>"),
     ("seed", "--name", "acme", ANY, ""),
     ("seed", "--json", SWITCH, "maybe", ""),
@@ -125,7 +115,7 @@ struct Prepared {
 }
 
 impl Prepared {
-    async fn new() -> Self {
+    fn new() -> Self {
         let folder = TempDir::new().unwrap();
         let mut prepared = Self { folder, workspace: String::new(), key: String::new() };
         prepared.succeed(&["migrate"]);
@@ -134,10 +124,6 @@ impl Prepared {
         prepared.workspace = seeded["workspace"].as_str().unwrap().to_owned();
         prepared.key = seeded["keys"][0]["id"].as_str().unwrap().to_owned();
         prepared.succeed(&["domains", "assign", "--workspace", "{workspace}", "assigned.test"]);
-        let damaged = "INSERT INTO set_aside_clicks (id, reason, clicks, at) VALUES ('damaged', 'cannot be read', x'ff', 0)";
-        let mut database = SqliteConnection::connect(&prepared.fill(DATABASE.1)).await.unwrap();
-        database.execute(AssertSqlSafe(damaged)).await.unwrap();
-        database.close().await.unwrap();
         for (name, content) in [("links.csv", "url\na.test\n"), ("token", "t"), ("test.db-clicks", "")] {
             fs::write(prepared.folder.path().join(name), content).unwrap();
         }
@@ -243,10 +229,10 @@ fn arguments(command: &clap::Command, path: &str) -> Vec<(String, Arg)> {
     own.chain(below).collect()
 }
 
-#[tokio::test]
-async fn every_option_is_accepted_and_its_mistakes_are_named() {
-    let prepared = Prepared::new().await;
-    let arguments = arguments(&cli::Cli::command(), "");
+#[test]
+fn every_option_is_accepted_and_its_mistakes_are_named() {
+    let prepared = Prepared::new();
+    let arguments = arguments(&arguments::Cli::command(), "");
     let all: BTreeSet<_> =
         arguments.iter().map(|(command, argument)| (command.clone(), name(argument))).collect();
     let tested = TABLE.map(|(command, option, ..)| (command.to_owned(), option.to_owned()));

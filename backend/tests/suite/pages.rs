@@ -25,7 +25,7 @@ async fn the_pages_of_a_list_have_each_link_once_in_its_order(database: Database
         let at = service.now() - SignedDuration::from_mins(i64::try_from(n * 37 % 90).unwrap());
         clicks.extend((0..clicks_of(n)).map(|_| Click::new(*id, at)));
     }
-    service.backend.store().record_clicks(&clicks, service.backend.public_url()).await.unwrap();
+    service.backend.store().record_clicks(&clicks).await.unwrap();
     let clicked = |n: &usize| std::cmp::Reverse((clicks_of(*n), *n));
     let last_clicked = |n: &usize| {
         let minutes = if clicks_of(*n) > 0 { Some(std::cmp::Reverse(n * 37 % 90)) } else { None };

@@ -1,5 +1,6 @@
 //! A backend in a process of its own, and a client of it.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -15,6 +16,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
+use tempfile::TempDir;
 
 /// A visitor that counts.
 pub(crate) const BROWSER: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0";
@@ -24,6 +26,8 @@ pub(crate) struct Process {
     child: Child,
     address: String,
     internal: String,
+    /// Where the click log is with PostgreSQL, if no option says so. It is gone with the process.
+    _click_log: TempDir,
 }
 
 impl Process {
@@ -50,17 +54,24 @@ impl Process {
             .args(["--allow-private-webhooks", "--database", database])
             .args(options)
             // Only errors are written, but requests cost what they do with the default setting.
-            .env("RUST_LOG", "error,backend::request_scope=info");
+            .env("RUST_LOG", "error,backend::http::scope=info");
         Self::start_as_it_is(command)
     }
 
     /// Starts one by a whole command.
     pub(crate) fn start_as_it_is(mut command: Command) -> Self {
+        let click_log = TempDir::new().unwrap();
+        let is_given = |argument: &OsStr| {
+            argument == "--click-log" || argument.as_encoded_bytes().starts_with(b"sqlite:")
+        };
+        if !command.get_args().any(is_given) {
+            command.arg("--click-log").arg(click_log.path().join("clicks"));
+        }
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         let address = lines.next().unwrap().strip_prefix("listening on ").unwrap().to_owned();
         let internal = lines.next().unwrap().strip_prefix("internal on ").unwrap().to_owned();
-        Self { child, address, internal }
+        Self { child, address, internal, _click_log: click_log }
     }
 
     /// Sends SIGTERM.
@@ -95,19 +106,6 @@ impl Process {
         self.address.strip_prefix("http://").unwrap().parse().unwrap()
     }
 
-    /// Its nice value.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn nice(&self) -> i32 {
-        nice_in(format!("/proc/{}/stat", self.child.id()).as_ref()).unwrap()
-    }
-
-    /// The nice values of its threads.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn nice_of_threads(&self) -> Vec<i32> {
-        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
-        threads.filter_map(|thread| nice_in(&thread.unwrap().path().join("stat"))).collect()
-    }
-
     /// Memory of its own, in bytes: without what of the database's file is mapped, which is the system's to take back.
     #[cfg(target_os = "linux")]
     pub(crate) fn memory(&self) -> u64 {
@@ -140,15 +138,6 @@ impl Drop for Process {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
-}
-
-/// The nice value of a process or thread: the 19th field of its statistics, whose second field ends with the last parenthesis. None if
-/// the thread has ended.
-#[cfg(target_os = "linux")]
-fn nice_in(statistics: &Path) -> Option<i32> {
-    let statistics = std::fs::read_to_string(statistics).ok()?;
-    let (_, fields) = statistics.rsplit_once(')')?;
-    fields.split_whitespace().nth(16)?.parse().ok()
 }
 
 /// The database in a folder.

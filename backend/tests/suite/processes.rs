@@ -43,7 +43,6 @@ async fn one_process_serves_a_sqlite_file_and_commands_work_beside_it() {
             &["keys", "create", "--plan", "pro"],
             &["keys", "list"],
             &["domains", "list"],
-            &["set-aside", "list"],
             &["backup", backup.to_str().unwrap()],
         ] {
             let (succeeded, message) = run(beside);
@@ -140,7 +139,7 @@ async fn two_services_on_one_postgresql_deliver_each_event_once_and_count_every_
         recording.spawn(async move {
             for _ in 0..10 {
                 let clicks: Vec<Click> = ids.iter().map(|id| Click::new(id, service.now())).collect();
-                service.backend.store().record_clicks(&clicks, service.backend.public_url()).await.unwrap();
+                service.backend.store().record_clicks(&clicks).await.unwrap();
             }
         });
     }

@@ -12,9 +12,9 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use backend::{server, signature};
 use serde_json::Value;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// One delivery as it arrived.
 pub(crate) struct Delivery {
@@ -74,6 +74,11 @@ impl Receiver {
         self.answers.lock().unwrap().push_back(response.into_response());
     }
 
+    /// Answers with 200 from now on.
+    pub(crate) fn forget_answers(&self) {
+        self.answers.lock().unwrap().clear();
+    }
+
     /// The next delivery.
     pub(crate) async fn next(&mut self) -> Delivery {
         let next = tokio::time::timeout(std::time::Duration::from_secs(20), self.arrived.recv());
@@ -90,6 +95,57 @@ async fn receive(State(inbox): State<Inbox>, headers: HeaderMap, body: Bytes) ->
     let answer = inbox.answers.lock().unwrap().pop_front();
     inbox.arrived.send(Delivery { headers, body }).unwrap();
     answer.unwrap_or_else(|| StatusCode::OK.into_response())
+}
+
+/// A receiver that answers each request when the test says so.
+pub(crate) struct Slow {
+    address: SocketAddr,
+    arrived: mpsc::UnboundedReceiver<(String, oneshot::Sender<&'static str>)>,
+}
+
+impl Slow {
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (send, arrived) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let send = send.clone();
+                tokio::spawn(async move {
+                    let mut request = String::new();
+                    let id = loop {
+                        let mut bytes = [0; 4096];
+                        let Ok(read @ 1..) = stream.read(&mut bytes).await else { return };
+                        request.push_str(&String::from_utf8_lossy(&bytes[..read]));
+                        let id = request.lines().find_map(|line| line.strip_prefix("webhook-id: "));
+                        if let Some(id) = id.filter(|_| request.contains("\r\n\r\n")) {
+                            break id.to_owned();
+                        }
+                    };
+                    let (answer, told) = oneshot::channel();
+                    if send.send((id, answer)).is_err() {
+                        return;
+                    }
+                    let Ok(status) = told.await else { return };
+                    let answer =
+                        format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                    // The service may be gone.
+                    let _gone = stream.write_all(answer.as_bytes()).await;
+                });
+            }
+        });
+        Self { address, arrived }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+
+    /// The id of the next event, and what sends the status and the headers of its answer.
+    pub(crate) async fn next(&mut self) -> (String, oneshot::Sender<&'static str>) {
+        let next = tokio::time::timeout(std::time::Duration::from_secs(20), self.arrived.recv());
+        next.await.expect("a delivery within 20 s").unwrap()
+    }
 }
 
 /// A receiver that takes what it is sent and never answers.

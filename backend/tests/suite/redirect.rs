@@ -23,7 +23,7 @@ on_both_databases! {
     places_are_what_the_gateway_says,
     a_visitor_may_be_counted_once_an_hour,
     addresses_are_taken_from_trusted_proxies_only,
-    a_click_that_the_database_refuses_is_set_aside_and_the_others_are_recorded,
+    a_click_that_the_database_refuses_is_lost_and_counted_and_the_others_are_recorded,
     many_long_clicks_are_all_recorded,
     keys_that_look_like_others_are_refused,
 }
@@ -289,7 +289,9 @@ async fn addresses_are_taken_from_trusted_proxies_only(database: Database) {
     }
 }
 
-async fn a_click_that_the_database_refuses_is_set_aside_and_the_others_are_recorded(database: Database) {
+async fn a_click_that_the_database_refuses_is_lost_and_counted_and_the_others_are_recorded(
+    database: Database,
+) {
     let location =
         LocationHeaders { city: Some(HeaderName::from_static("x-city")), ..LocationHeaders::default() };
     let clicks = ClickRules { location, ..ClickRules::default() };
@@ -319,7 +321,7 @@ async fn a_click_that_the_database_refuses_is_set_aside_and_the_others_are_recor
     assert_eq!(cities, ["a", "b", "c", "d", "e"]);
     let metrics = service.send_internal(Request::get("/metrics").body(Body::empty()).unwrap()).await;
     let metrics = metrics.body.as_str().unwrap().to_owned();
-    assert!(metrics.contains("weir_backend_clicks_total{outcome=\"set_aside\"} 2"), "{metrics}");
+    assert!(metrics.contains("weir_backend_clicks_total{outcome=\"lost\"} 2"), "{metrics}");
     assert!(metrics.contains("weir_backend_clicks_total{outcome=\"recorded\"} 5"), "{metrics}");
     // Nothing is left that a process started next would try again.
     let service = service.restart().await;

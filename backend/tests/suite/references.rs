@@ -50,7 +50,7 @@ async fn nothing_is_written_about_what_is_deleted_meanwhile_on_postgresql() {
     let mut other = service.database().connect().await;
 
     let clicks = [Click::new(link["id"].as_str().unwrap(), service.now())];
-    let recording = service.backend.store().record_clicks(&clicks, service.backend.public_url());
+    let recording = service.backend.store().record_clicks(&clicks);
     let recorded = while_deleted(&mut other, "links", &["DELETE FROM links"], recording).await;
     assert_eq!(recorded.unwrap(), 0);
     for table in ["clicks", "clicks_hourly", "clicks_daily"] {

@@ -19,7 +19,7 @@ on_both_databases! {
 }
 
 /// A command for each purpose, with the arguments that it needs.
-const OTHERS: [&[&str]; 11] = [
+const OTHERS: [&[&str]; 8] = [
     &["backup", "/no-such-folder/backup"],
     &["keys", "create", "--plan", "pro"],
     &["keys", "list"],
@@ -28,9 +28,6 @@ const OTHERS: [&[&str]; 11] = [
     &["domains", "remove", "go.test"],
     &["seed"],
     &["import", "--workspace", "ws_1", "--public-url", "https://s.test", "links.csv"],
-    &["set-aside", "list"],
-    &["set-aside", "delete", "1"],
-    &["set-aside", "replay", "--public-url", "https://s.test"],
 ];
 
 /// A command with a time limit. A pool would try to connect for longer.

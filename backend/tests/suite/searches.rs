@@ -1,43 +1,14 @@
-//! Searches in links of a busy workspace.
+//! Searches in links.
 
-use std::num::NonZero;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::thread::available_parallelism;
-use std::time::Duration;
-
-use axum::http::{Method, StatusCode};
 use backend::{PublicUrl, Settings};
-use futures_util::future::join_all;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::{Value, json};
-use tokio::time::{sleep, timeout};
+use serde_json::json;
 
 use crate::database::{Database, on_both_databases};
 use crate::service::{Service, settings};
 
 on_both_databases! {
     a_search_finds_short_links_as_responses_show_them,
-}
-
-const LINKS: usize = 300;
-/// Length of a link's destination, in bytes.
-const LONG: usize = 30_000;
-const DEADLINE: Duration = Duration::from_secs(60);
-/// The connections that rest in a query.
-const RESTING: &str = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() \
-                       AND wait_event = 'PgSleep' AND query LIKE '%FROM links%'";
-
-/// Makes long links, every tenth of which has the word.
-async fn make_links(service: &Service) {
-    let link = |n: usize| {
-        let word = if n.is_multiple_of(10) { "needle" } else { "" };
-        json!({"url": format!("https://example.com/{n}/{}{word}", "x".repeat(LONG)), "key": format!("k{n}")})
-    };
-    let links: Vec<Value> = (0..LINKS).map(link).collect();
-    for links in links.chunks(100) {
-        let answer = service.post("/links/bulk", &json!(links)).await;
-        assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
-    }
 }
 
 async fn a_search_finds_short_links_as_responses_show_them(database: Database) {
@@ -88,61 +59,4 @@ async fn a_search_finds_short_links_as_responses_show_them(database: Database) {
             "{text}"
         );
     }
-}
-
-#[tokio::test]
-async fn searches_of_a_busy_workspace_rest_in_postgresql_and_find_the_same() {
-    let database = Database::postgres().await;
-    let mut observer = database.connect().await;
-    let service = Service::start(database).await;
-    make_links(&service).await;
-    let paths =
-        ["/links?search=needle", "/links/count?search=needle", "/links/count?search=needle&groupBy=domain"];
-    let mut expected = Vec::new();
-    for path in paths {
-        let answer = service.get(path).await;
-        assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
-        expected.push(answer.body);
-    }
-    assert_eq!(expected[0].as_array().unwrap().len(), LINKS / 10);
-    assert_eq!(expected[1], LINKS / 10);
-
-    let (_, other) = service.new_workspace("other").await;
-    let (done, answered) = (AtomicBool::new(false), AtomicU32::new(0));
-    let is_done = || done.load(Ordering::Relaxed);
-    // More at a time than there are processors make the workspace busy, if another one sends requests too.
-    let searchers = 2 * available_parallelism().map_or(1, NonZero::get) + 8;
-    let search = join_all((0..searchers).map(async |n| {
-        let which = n % paths.len();
-        while !is_done() {
-            let answer = service.get(paths[which]).await;
-            if answer.status == StatusCode::OK {
-                assert_eq!(answer.body, expected[which], "{}", paths[which]);
-                answered.fetch_add(1, Ordering::Relaxed);
-            } else {
-                // It waited for too long.
-                assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{}", answer.body);
-            }
-        }
-    }));
-    let ask = async {
-        while !is_done() {
-            assert_eq!(service.call_as(&other, Method::GET, "/links/count", None).await.body, 0);
-            sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let observe = async {
-        let resting = async || sqlx::query_scalar::<_, i64>(RESTING).fetch_one(&mut observer).await.unwrap();
-        let mut resting = resting;
-        while resting().await == 0 {
-            sleep(Duration::from_millis(2)).await;
-        }
-        // Some are answered that have rested.
-        let before = answered.load(Ordering::Relaxed);
-        while answered.load(Ordering::Relaxed) < before + 10 {
-            sleep(Duration::from_millis(20)).await;
-        }
-        done.store(true, Ordering::Relaxed);
-    };
-    timeout(DEADLINE, async { tokio::join!(search, ask, observe) }).await.expect("no search rests");
 }

@@ -1,6 +1,6 @@
 //! A service in this process, with a database of its own and a clock that stands still.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use axum::Router;
@@ -14,6 +14,7 @@ use futures_util::StreamExt;
 use http_body_util::BodyExt;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tower::ServiceExt;
 
 use crate::database::Database;
@@ -29,6 +30,8 @@ pub(crate) struct Service {
     key: String,
     database: Database,
     setup: Setup,
+    /// Where the click log is with PostgreSQL. That of SQLite is beside the database.
+    click_log: TempDir,
 }
 
 /// A response, read to its end.
@@ -44,12 +47,11 @@ pub(crate) struct Answer {
 struct Setup {
     settings: Settings,
     analytics: Analytics,
-    spool: Option<PathBuf>,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { settings: settings(), analytics: Analytics::default(), spool: None }
+        Self { settings: settings(), analytics: Analytics::default() }
     }
 }
 
@@ -59,16 +61,9 @@ pub(crate) fn settings() -> Settings {
     Settings { webhook_addresses: AddressPolicy::any(), ..Settings::new(public_url) }
 }
 
-async fn open(database: &Database, setup: &Setup) -> Store {
+async fn open(database: &Database, setup: &Setup, click_log: &TempDir) -> Store {
     let store = Store::open_or_create_with(&database.url, setup.analytics).await.unwrap();
-    match &setup.spool {
-        Some(spool) => store.with_spool(spool.clone()),
-        None => store,
-    }
-}
-
-async fn start(database: &Database, clock: &SteppedClock, setup: &Setup) -> Backend {
-    Backend::start(open(database, setup).await, clock.clock(), setup.settings.clone())
+    if database.is_sqlite() { store } else { store.with_click_log(click_log.path().join("clicks")) }
 }
 
 /// Makes a workspace and a key for it.
@@ -109,12 +104,7 @@ impl Service {
     /// Bounds analytics queries. The time limit of requests is ten minutes.
     pub(crate) async fn with_analytics(database: Database, analytics: Analytics) -> Self {
         let settings = Settings { request_timeout: Duration::from_secs(600), ..settings() };
-        Self::with(database, Setup { settings, analytics, ..Setup::default() }).await
-    }
-
-    /// Keeps clicks in a file until they are recorded, if one is named.
-    pub(crate) async fn spooling(database: Database, spool: Option<PathBuf>, settings: Settings) -> Self {
-        Self::with(database, Setup { settings, spool, ..Setup::default() }).await
+        Self::with(database, Setup { settings, analytics }).await
     }
 
     async fn with(database: Database, setup: Setup) -> Self {
@@ -123,13 +113,22 @@ impl Service {
 
     async fn with_domains(database: Database, setup: Setup, domains: &[&str]) -> Self {
         let clock = SteppedClock::at(START.parse().unwrap());
-        let (store, now) = (open(&database, &setup).await, clock.clock().now());
+        let click_log = TempDir::new().unwrap();
+        let (store, now) = (open(&database, &setup, &click_log).await, clock.clock().now());
         let (workspace, key) = make_workspace(&store, "first", now).await;
         for domain in domains {
             store.assign_domain(&workspace, domain, now).await.unwrap().unwrap();
         }
         let backend = Backend::start(store, clock.clock(), setup.settings.clone());
-        Self { router: backend.router(), backend, clock, key, database, setup }
+        Self { router: backend.router(), backend, clock, key, database, setup, click_log }
+    }
+
+    /// The folder of the click log.
+    pub(crate) fn click_log_folder(&self) -> &Path {
+        match self.database.url.strip_prefix("sqlite:") {
+            Some(file) => Path::new(file).parent().unwrap(),
+            None => self.click_log.path(),
+        }
     }
 
     /// The key of the first workspace.
@@ -151,11 +150,11 @@ impl Service {
         self.send(Request::get(path).header("host", host).body(Body::empty()).unwrap()).await
     }
 
-    /// Records clicks on a link, each so many hours before now.
+    /// Records clicks on a link, one for each number of hours before now.
     pub(crate) async fn click_hours_ago(&self, link_id: &str, hours: &[i64]) {
         let at = |hours: i64| self.now() - SignedDuration::from_hours(hours);
         let clicks: Vec<Click> = hours.iter().map(|hours| Click::new(link_id, at(*hours))).collect();
-        let recorded = self.backend.store().record_clicks(&clicks, self.backend.public_url()).await.unwrap();
+        let recorded = self.backend.store().record_clicks(&clicks).await.unwrap();
         assert_eq!(recorded, clicks.len());
     }
 
@@ -293,7 +292,8 @@ impl Service {
     /// Ends the service and starts another on the same database.
     pub(crate) async fn restart(self) -> Self {
         self.backend.shut_down().await;
-        let backend = start(&self.database, &self.clock, &self.setup).await;
+        let store = open(&self.database, &self.setup, &self.click_log).await;
+        let backend = Backend::start(store, self.clock.clock(), self.setup.settings.clone());
         Self { router: backend.router(), backend, ..self }
     }
 }

@@ -14,7 +14,7 @@ use crate::database::{Database, on_both_databases};
 use crate::process::{Caller, Process, make_key};
 
 on_both_databases! {
-    a_process_whose_database_does_not_answer_ends_in_time_and_leaves_its_clicks_in_the_spool,
+    a_process_whose_database_does_not_answer_ends_in_time_and_leaves_its_clicks_in_the_log,
 }
 
 const CLICKS: u64 = 20;
@@ -23,18 +23,16 @@ const IN_TIME: Duration = Duration::from_secs(40);
 /// After the second signal, nothing is waited for.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
-async fn a_process_whose_database_does_not_answer_ends_in_time_and_leaves_its_clicks_in_the_spool(
+async fn a_process_whose_database_does_not_answer_ends_in_time_and_leaves_its_clicks_in_the_log(
     database: Database,
 ) {
     let folder = TempDir::new().unwrap();
-    let (log, spool) = (folder.path().join("log"), folder.path().join("spool"));
+    let (log, click_log) = (folder.path().join("log"), folder.path().join("clicks"));
     let start = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_backend"));
         command.args(["serve", "--listen", "127.0.0.1:0", "--internal-listen", "127.0.0.1:0"]);
         command.args(["--database", &database.url]);
-        if !database.is_sqlite() {
-            command.arg("--spool").arg(&spool);
-        }
+        command.arg("--click-log").arg(&click_log);
         Process::start_as_it_is({
             command.env("RUST_LOG", "backend=info").stderr(File::create(&log).unwrap());
             command
@@ -61,13 +59,13 @@ async fn a_process_whose_database_does_not_answer_ends_in_time_and_leaves_its_cl
             let followed = caller.call(Method::GET, process.url("/r/k"), &Value::Null).await.unwrap();
             assert_eq!(followed.0, StatusCode::FOUND);
         }
-        let spooled = format!("weir_backend_spool_clicks {CLICKS}\n");
+        let logged_clicks = format!("weir_backend_click_log_clicks {CLICKS}\n");
         let all = async {
-            while !caller.text(process.internal_url("/metrics")).await.unwrap().contains(&spooled) {
+            while !caller.text(process.internal_url("/metrics")).await.unwrap().contains(&logged_clicks) {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        timeout(Duration::from_secs(20), all).await.expect("the clicks are spooled");
+        timeout(Duration::from_secs(20), all).await.expect("the clicks are in the log");
         process.terminate();
         logged("stopping").await;
         for _ in 1..signals {
@@ -75,7 +73,7 @@ async fn a_process_whose_database_does_not_answer_ends_in_time_and_leaves_its_cl
         }
         let ended = timeout(limit, process.ended()).await;
         assert_eq!(ended, Ok(Some(code)), "{signals}: {}", fs::read_to_string(&log).unwrap());
-        logged("20 clicks of the spool could not be recorded. The next process records them").await;
+        logged("20 clicks of the click log could not be recorded. The next process records them").await;
         block.execute("ROLLBACK").await.unwrap();
         drop(process);
 

@@ -80,7 +80,7 @@ async fn each_entry_has_the_clicks_of_its_events_when_the_clocks_change(database
         let first: Timestamp = first.parse().unwrap();
         let at = |n: i64| first + SignedDuration::from_mins(37 * n);
         let clicks: Vec<Click> = (0..250).map(|n| Click::new(link["id"].as_str().unwrap(), at(n))).collect();
-        service.backend.store().record_clicks(&clicks, service.backend.public_url()).await.unwrap();
+        service.backend.store().record_clicks(&clicks).await.unwrap();
     }
     //  range, its first entry, and how many entries have how many hours
     let table = [

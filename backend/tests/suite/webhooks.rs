@@ -72,8 +72,7 @@ async fn each_of_many_clicks_is_sent_once(database: Database) {
     }
     let clicks: Vec<Click> =
         (0..CLICKS).map(|n| Click::new(ids[usize::from(n % 4 == 0)], service.now())).collect();
-    let recorded =
-        service.backend.store().record_clicks(&clicks, service.backend.public_url()).await.unwrap();
+    let recorded = service.backend.store().record_clicks(&clicks).await.unwrap();
     assert_eq!(recorded, CLICKS);
     // The deliverer is not notified here and finds the events at its next check.
     service.clock.advance(Duration::from_secs(1));

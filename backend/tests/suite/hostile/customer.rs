@@ -93,15 +93,8 @@ impl Customer {
                 let (caller, url) = (self.caller.clone(), format!("{}{path}", self.server));
                 under_way.spawn(async move {
                     let sent = Instant::now();
-                    let (status, body) = loop {
-                        let answer = caller.call(method.clone(), url.clone(), &body).await;
-                        let answer = answer.unwrap_or_else(|| panic!("{action:?} was not answered"));
-                        // The only answer that asks a customer who keeps to its quotas to come back.
-                        if (action, answer.0) != (Action::Analytics, StatusCode::SERVICE_UNAVAILABLE) {
-                            break answer;
-                        }
-                        tokio::time::sleep(Duration::from_secs(1)).await;
-                    };
+                    let answer = caller.call(method, url, &body).await;
+                    let (status, body) = answer.unwrap_or_else(|| panic!("{action:?} was not answered"));
                     let expected = if action == Action::Follow { StatusCode::FOUND } else { StatusCode::OK };
                     assert_eq!(status, expected, "{action:?}: {body}");
                     (action, sent.elapsed(), body)

@@ -1,0 +1,190 @@
+//! The endpoints for operators and the gateway. Clients cannot reach their listener.
+
+use std::fmt;
+use std::str::FromStr;
+
+use axum::extract::State;
+use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::{Router, routing};
+use serde::Serialize;
+
+use crate::api::state::Shared;
+use crate::domain::ids;
+use crate::http::error::{ApiError, Code};
+use crate::http::query::Query;
+use crate::metrics::Format;
+use crate::store::{KeyChange, Limits, ListedKey};
+
+pub(crate) fn router() -> Router<Shared> {
+    Router::new()
+        .route("/readyz", routing::get(readyz))
+        .route("/metrics", routing::get(metrics))
+        .route("/internal/keys", routing::get(keys))
+}
+
+async fn readyz(State(app): State<Shared>) -> Response {
+    if app.availability.is_exhausted() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "the database has no space left\n").into_response();
+    }
+    match app.availability.while_available(app.store.ping()).await {
+        Ok(Ok(())) => "ready\n".into_response(),
+        failed => {
+            tracing::warn!(?failed, "not ready");
+            (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer\n").into_response()
+        }
+    }
+}
+
+async fn metrics(State(app): State<Shared>, headers: HeaderMap) -> Result<Response, ApiError> {
+    let format = Format::accepted_by(&headers);
+    let now = app.clock.now();
+    let backlogs = app.backlogs.result(&app.store, now).await;
+    app.metrics.outbox(backlogs.as_ref(), now);
+    app.metrics.connections(&app.store.pools());
+    let text = app.metrics.text(format).map_err(|error| {
+        tracing::error!(%error, "could not encode metrics");
+        ApiError::internal()
+    })?;
+    Ok(([(CONTENT_TYPE, format.content_type())], text).into_response())
+}
+
+/// Rows of a page, unless fewer are asked for.
+const PAGE_ROWS: u32 = 20_000;
+/// Bytes of a page at which no further row is added. Envoy breaks answers off at 32 MiB.
+const PAGE_BYTES: usize = 4 << 20;
+
+/// Where a page begins.
+#[derive(Clone, Copy, Debug)]
+enum Cursor {
+    /// After this position in the list of active keys.
+    List(i64),
+    /// After the change of this number.
+    Changes(i64),
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::List(position) => write!(f, "list-{position}"),
+            Self::Changes(number) => write!(f, "changes-{number}"),
+        }
+    }
+}
+
+impl FromStr for Cursor {
+    type Err = ApiError;
+
+    fn from_str(text: &str) -> Result<Self, ApiError> {
+        let cursor = match text.split_once('-') {
+            Some(("list", position)) => position.parse().ok().map(Self::List),
+            Some(("changes", number)) => number.parse().ok().map(Self::Changes),
+            _ => None,
+        };
+        cursor.ok_or_else(|| ApiError::new(Code::BadRequest, "cursor: expected the field `next` of a page"))
+    }
+}
+
+/// A page of the keys and their plans, which the gateway's directory polls.
+#[derive(Debug, Serialize)]
+struct Page {
+    version: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<String>,
+    keys: Vec<Entry>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    removed: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Entry {
+    sha256: String,
+    subscriber: String,
+    plan: String,
+    limits: Limits,
+}
+
+impl Entry {
+    /// About how many bytes the row takes.
+    fn bytes(&self) -> usize {
+        let limits = self.limits.iter().map(|(class, quotas)| {
+            class.len() + quotas.iter().map(|quota| quota.len() + 3).sum::<usize>() + 6
+        });
+        self.sha256.len() + self.subscriber.len() + self.plan.len() + limits.sum::<usize>() + 64
+    }
+}
+
+async fn keys(State(app): State<Shared>, query: Query, headers: HeaderMap) -> Result<Response, ApiError> {
+    let Some(token) = &app.internal_token else {
+        return Err(ApiError::new(Code::Forbidden, "No token is configured for this endpoint."));
+    };
+    let given = headers.get(AUTHORIZATION).map(|value| ids::sha256(value.as_bytes()));
+    // Comparing hashes avoids a timing side channel on the token.
+    if given != Some(ids::sha256(format!("Bearer {token}").as_bytes())) {
+        return Err(ApiError::new(Code::Unauthorized, "The token is missing or wrong."));
+    }
+    let limit = query.text("limit").map_or(Ok(PAGE_ROWS), str::parse);
+    let limit = limit.map_err(|_| ApiError::new(Code::BadRequest, "limit: expected a whole number"))?;
+    let limit = limit.clamp(1, PAGE_ROWS);
+    let cursor = query.text("cursor").map(str::parse::<Cursor>).transpose()?;
+    let last = app.availability.while_available(app.store.last_key_change()).await??;
+    let etag = format!("\"{last}\"");
+    let known = headers.get(IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == etag.as_bytes());
+    let about = [(ETAG, etag), (CACHE_CONTROL, "no-cache".to_owned())];
+    if known && cursor.is_none() {
+        return Ok((StatusCode::NOT_MODIFIED, about).into_response());
+    }
+    let (from, since) = match (cursor, query.text("since")) {
+        (Some(cursor), _) => (cursor, None),
+        (None, Some(since)) => match KeyChange::parse(since) {
+            Some(change) if app.store.knows_key_change(&change).await? => {
+                (Cursor::Changes(change.number), Some(since.to_owned()))
+            }
+            // Too old, or of another history: the first page of the list.
+            _ => (Cursor::List(0), None),
+        },
+        (None, None) => (Cursor::List(0), None),
+    };
+    // One more, to see whether a page follows.
+    let most = i64::from(limit) + 1;
+    let rows = match from {
+        Cursor::List(position) => app.store.keys_after(position, most).await?,
+        Cursor::Changes(number) => app.store.keys_changed_after(number, most).await?,
+    };
+    let page = page(rows, from, limit, (last.to_string(), since));
+    let body = serde_json::to_vec(&page).map_err(|error| {
+        tracing::error!(%error, "could not encode the key directory");
+        ApiError::internal()
+    })?;
+    Ok((about, [(CONTENT_TYPE, "application/json")], body).into_response())
+}
+
+/// The page of these rows, as far as they have room on it.
+fn page(rows: Vec<ListedKey>, from: Cursor, limit: u32, (version, since): (String, Option<String>)) -> Page {
+    let mut page = Page { version, since, keys: Vec::new(), removed: Vec::new(), next: None };
+    let (mut on_page, mut bytes, mut last) = (0, 0, None);
+    for ListedKey { position, is_revoked, key } in rows {
+        if on_page == limit || bytes >= PAGE_BYTES {
+            page.next = last.map(|position| match from {
+                Cursor::List(_) => Cursor::List(position).to_string(),
+                Cursor::Changes(_) => Cursor::Changes(position).to_string(),
+            });
+            break;
+        }
+        on_page += 1;
+        last = Some(position);
+        if is_revoked {
+            bytes += key.sha256.len() + 3;
+            page.removed.push(key.sha256);
+        } else {
+            let limits = key.limits.unwrap_or_default();
+            let entry = Entry { sha256: key.sha256, subscriber: key.id, plan: key.plan, limits };
+            bytes += entry.bytes();
+            page.keys.push(entry);
+        }
+    }
+    page
+}

@@ -1,0 +1,154 @@
+//! The fields of a request that name the tags of a link.
+
+use crate::domain::change::Change;
+use crate::domain::tag::{TagIds, TagSelection};
+use crate::http::body_macro::body;
+use crate::http::error::ApiError;
+use crate::http::fields::{Item, join, required};
+use crate::http::issue::Issue;
+
+/// Maximum number of tags of a link.
+pub(super) const MAX_TAGS: usize = 100;
+
+/// The fields of a request that name tags.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TagFields {
+    /// `tagIds`
+    pub(super) ids: Change<Vec<String>>,
+    /// `tagId`
+    pub(super) id: Change<Vec<String>>,
+    /// `tagNames`
+    pub(super) names: Change<Vec<String>>,
+    /// `tags`
+    pub(super) shown: Change<Vec<ShownTag>>,
+}
+
+body! {
+    /// A tag as responses show it. Only its id counts.
+    pub(crate) struct ShownTag {
+        id: Item,
+    }
+}
+
+/// The tags of the fields at the path `at`. None if they name no tags and do not clear them.
+///
+/// A cleared field clears the tags, unless another field names some. `tags` is the list in responses. It counts if the request
+/// has no other field, so that a link can be written back.
+pub(super) fn selection(fields: TagFields, at: &str) -> Result<Option<TagSelection>, ApiError> {
+    let shown = shown(fields.shown, at)?;
+    for (name, change) in [("tagIds", &fields.ids), ("tagId", &fields.id), ("tagNames", &fields.names)] {
+        if matches!(change, Change::Set(values) if values.iter().any(String::is_empty)) {
+            return Err(Issue::custom("Invalid tag: \"\"").at(&join(at, name)));
+        }
+    }
+    let TagFields { ids: tag_ids, id: mut tag_id, names, .. } = fields;
+    // Responses have the id of the first tag beside the list.
+    if let Some(shown) = &shown
+        && tag_id == shown.first().map_or(Change::Clear, |first| Change::Set(vec![first.clone()]))
+    {
+        tag_id = Change::Keep;
+    }
+    if [&tag_ids, &tag_id, &names].into_iter().all(|change| *change == Change::Keep) {
+        return Ok(shown.map(|values| TagSelection::of_ids("tags", values)));
+    }
+    let ids = match (tag_ids.set(), tag_id.set()) {
+        (Some(all), Some(some))
+            if all.is_empty() != some.is_empty() || some.iter().any(|id| !all.contains(id)) =>
+        {
+            let issue = Issue::custom("Does not name the same tags as tagIds");
+            return Err(issue.at(&join(at, "tagId")));
+        }
+        (Some(values), _) => Some(TagIds { field: "tagIds", values }),
+        (None, Some(values)) => Some(TagIds { field: "tagId", values }),
+        (None, None) => None,
+    };
+    match (ids, names.set()) {
+        (None, None) => Ok(Some(TagSelection::of_ids("tagIds", Vec::new()))),
+        (ids, names) => Ok(Some(TagSelection { ids, names })),
+    }
+}
+
+/// The ids in `tags`. None if the request does not have this list.
+fn shown(tags: Change<Vec<ShownTag>>, at: &str) -> Result<Option<Vec<String>>, ApiError> {
+    let Some(tags) = tags.or_default() else { return Ok(None) };
+    if tags.len() > MAX_TAGS {
+        return Err(Issue::too_many(MAX_TAGS).at(&join(at, "tags")));
+    }
+    let id = |(index, tag): (usize, ShownTag)| {
+        required(tag.id, &join(at, &format!("tags[{index}].id")), "string").map(|Item(id)| id)
+    };
+    tags.into_iter().enumerate().map(id).collect::<Result<_, _>>().map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::domain::link_input::LinkInput;
+
+    fn read(body: &Value) -> Result<Option<TagSelection>, ApiError> {
+        Ok(LinkInput::update(body, "", Timestamp::UNIX_EPOCH)?.tags)
+    }
+
+    #[test]
+    fn each_field_counts_or_is_refused() {
+        let ids = |field, values: &[&str]| {
+            let values = values.iter().map(ToString::to_string).collect();
+            Some((Some(TagIds { field, values }), None))
+        };
+        let names = |values: &[&str]| Some((None, Some(values.iter().map(ToString::to_string).collect())));
+        let shown = json!([{"id": "a", "name": "A", "color": "red"}, {"id": "b"}]);
+        //  body, and the tags that it names
+        let table = [
+            (json!({}), None),
+            (json!({"tags": null}), ids("tags", &[])),
+            (json!({"tagIds": ["a"], "tagId": ""}), ids("tagIds", &["a"])),
+            (json!({"tagIds": null}), ids("tagIds", &[])),
+            (json!({"tagIds": null, "tagId": null, "tagNames": null}), ids("tagIds", &[])),
+            (json!({"tagIds": ["a", "b"]}), ids("tagIds", &["a", "b"])),
+            (json!({"tagId": "a"}), ids("tagId", &["a"])),
+            (json!({"tagNames": "n,m"}), names(&["n", "m"])),
+            (json!({"tagId": null, "tagNames": ["n"]}), names(&["n"])),
+            (json!({"tagNames": null, "tagIds": ["a"]}), ids("tagIds", &["a"])),
+            (json!({"tagIds": ["a", "b"], "tagId": "b"}), ids("tagIds", &["a", "b"])),
+            // A response, with and without changes.
+            (json!({"tags": shown, "tagId": "a"}), ids("tags", &["a", "b"])),
+            (json!({"tags": [], "tagId": null}), ids("tags", &[])),
+            (json!({"tags": shown, "tagId": "c"}), ids("tagId", &["c"])),
+            (json!({"tags": shown, "tagId": null}), ids("tagIds", &[])),
+            (json!({"tags": shown, "tagId": "a", "tagIds": ["c"]}), ids("tagIds", &["c"])),
+            (json!({"tags": shown, "tagId": "a", "tagIds": null}), ids("tagIds", &[])),
+            (json!({"tags": shown, "tagId": "a", "tagNames": ["n"]}), names(&["n"])),
+        ];
+        for (body, expected) in table {
+            let selected = read(&body).unwrap();
+            assert_eq!(selected.map(|selected| (selected.ids, selected.names)), expected, "{body}");
+        }
+        let both = json!({"tagIds": ["a"], "tagNames": ["n"]});
+        let selected = read(&both).unwrap().unwrap();
+        assert_eq!(
+            (selected.ids.map(|ids| ids.values), selected.names),
+            (Some(vec!["a".to_owned()]), Some(vec!["n".to_owned()]))
+        );
+        let refused = [
+            (json!({"tagIds": ["a"], "tagId": "b"}), "custom: tagId: Does not name the same tags as tagIds"),
+            (json!({"tagIds": [], "tagId": "b"}), "custom: tagId: Does not name the same tags as tagIds"),
+            (json!({"tagNames": [""]}), "custom: tagNames: Invalid tag: \"\""),
+            (
+                json!({"tags": ["a"]}),
+                "invalid_type: tags[0]: Invalid input: expected object, received string",
+            ),
+            (
+                json!({"tags": [{"id": "a"}, {}]}),
+                "invalid_type: tags[1].id: Invalid input: expected string, received undefined",
+            ),
+            (json!({"tags": "a"}), "invalid_type: tags: Invalid input: expected array, received string"),
+        ];
+        for (body, message) in refused {
+            let error = read(&body).unwrap_err();
+            assert_eq!(error.message, message, "{body}");
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! A cache of short-link destinations.
+//!
+//! A visit waits for the database only if the link is not cached. A cached target is used at once. If it is no longer fresh, it is also read
+//! again in the background, together with others. A change by another process therefore takes effect one visit later.
+
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use foldhash::fast::FixedState;
+use jiff::{SignedDuration, Timestamp};
+use quick_cache::Weighter;
+use quick_cache::sync::{Cache, EntryAction};
+use tokio::sync::mpsc;
+use url::Url;
+
+use crate::domain::clock::Clock;
+use crate::domain::key::MAX_KEY;
+use crate::http::error::{ApiError, Code};
+use crate::store::availability::{Availability, Away};
+use crate::store::{RedirectTarget, Store, StoreError};
+
+/// Maximum number of cached targets of usual size.
+const KEPT: usize = 100_000;
+/// Maximum size of all cached targets, in bytes. A target may have 64 KiB.
+const KEPT_BYTES: u64 = 128 * 1024 * 1024;
+/// Maximum number of keys that are known to have no link. Each has at most 190 characters.
+const MISSING: usize = 10_000;
+/// Age up to which a target, and the knowledge that there is none, are not read again. Changes through this process take effect at once.
+const FRESH: SignedDuration = SignedDuration::from_secs(1);
+/// Delay of the background reading, in which other targets join it.
+const GATHERING: Duration = Duration::from_millis(20);
+/// Maximum wait of a visit for the database. A visit does not wait for a database that is known to be unavailable.
+const MAX_WAIT: Duration = Duration::from_secs(2);
+/// Maximum number of targets that one query reads.
+const AT_ONCE: usize = 1_000;
+
+/// The cache of targets.
+#[derive(Debug)]
+pub(crate) struct Targets {
+    known: Arc<Known>,
+    /// Targets to read again.
+    stale: mpsc::Sender<Stale>,
+}
+
+#[derive(Debug)]
+struct Known {
+    store: Store,
+    clock: Clock,
+    seen: Cache<String, Arc<Seen>, Bytes>,
+    /// When a key was found to have no link. Anybody can ask for such keys, which must not displace targets.
+    missing: Cache<String, Timestamp>,
+    /// Maximum age of a target that is used.
+    max_stale: SignedDuration,
+    availability: Availability,
+    /// Numbers of invalidations so far, by a hash of the name. A link that is read while another one changes is kept.
+    forgotten: [AtomicU64; 1_024],
+}
+
+#[derive(Debug)]
+struct Seen {
+    at: Timestamp,
+    target: Arc<RedirectTarget>,
+    /// It is going to be read again.
+    is_scheduled: AtomicBool,
+}
+
+impl Seen {
+    fn new(at: Timestamp, target: RedirectTarget) -> Arc<Self> {
+        Arc::new(Self { at, target: Arc::new(normalized(target)), is_scheduled: AtomicBool::new(false) })
+    }
+}
+
+/// Weighs cached targets by their size in bytes, and at least so much that there are at most [`KEPT`].
+#[derive(Clone, Debug)]
+struct Bytes;
+
+impl Weighter<String, Arc<Seen>> for Bytes {
+    fn weight(&self, name: &String, seen: &Arc<Seen>) -> u64 {
+        let bytes =
+            (name.len() + size_of::<Seen>() + size_of::<RedirectTarget>() + text_of(&seen.target)) as u64;
+        bytes.max(KEPT_BYTES.div_ceil(KEPT as u64))
+    }
+}
+
+/// The size of the texts of a target, in bytes.
+fn text_of(target: &RedirectTarget) -> usize {
+    let details = &target.details;
+    let texts = [&details.expired_url, &details.ios, &details.android];
+    let texts: usize = texts.into_iter().flatten().map(String::len).sum();
+    // An entry of a map takes about as much as two texts without their letters.
+    let entry = |(country, url): (&String, &String)| 2 * size_of::<String>() + country.len() + url.len();
+    let geo: usize = details.geo.iter().flatten().map(entry).sum();
+    target.link_id.len() + target.url.len() + texts + geo
+}
+
+/// The reason why a target could not be determined.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LookUpError {
+    #[error(transparent)]
+    Away(#[from] Away),
+    #[error(transparent)]
+    Store(StoreError),
+}
+
+impl From<LookUpError> for ApiError {
+    fn from(error: LookUpError) -> Self {
+        match error {
+            LookUpError::Away(Away) => {
+                Self::new(Code::ServiceUnavailable, "The link cannot be looked up now. Try again later.")
+            }
+            LookUpError::Store(error) => error.into(),
+        }
+    }
+}
+
+/// Domain and lower-case key.
+type Name = (String, String);
+
+/// A cached target that is not fresh.
+type Stale = (Name, Arc<Seen>);
+
+/// The cache key of a link. A domain contains no slash.
+fn joined(domain: &str, folded_key: &str) -> String {
+    [domain, "/", folded_key].concat()
+}
+
+impl Targets {
+    /// Requires a tokio runtime.
+    pub(crate) fn new(store: Store, availability: Availability, clock: Clock, max_stale: Duration) -> Self {
+        let known = Arc::new(Known {
+            store,
+            clock,
+            seen: Cache::with_weighter(KEPT, KEPT_BYTES, Bytes),
+            missing: Cache::new(MISSING),
+            max_stale: SignedDuration::try_from(max_stale).unwrap_or(SignedDuration::MAX).max(FRESH),
+            availability,
+            forgotten: [const { AtomicU64::new(0) }; _],
+        });
+        let (stale, names) = mpsc::channel(AT_ONCE);
+        tokio::spawn(read_again(Arc::clone(&known), names));
+        Self { known, stale }
+    }
+
+    /// The target of `key` on `domain`, if there is such a link.
+    pub(crate) async fn find(
+        &self,
+        domain: &str,
+        key: &str,
+    ) -> Result<Option<Arc<RedirectTarget>>, LookUpError> {
+        // No link has a longer key.
+        if key.chars().nth(MAX_KEY).is_some() {
+            return Ok(None);
+        }
+        let now = self.known.clock.now();
+        let folded = key.to_lowercase();
+        let name = joined(domain, &folded);
+        if let Some(seen) = self.known.seen.get(&name) {
+            let age = now.duration_since(seen.at).abs();
+            if age < self.known.max_stale {
+                if age > FRESH && !seen.is_scheduled.swap(true, Ordering::Relaxed) {
+                    // If the queue is full, a later visit schedules it.
+                    let stale = ((domain.to_owned(), folded), Arc::clone(&seen));
+                    if self.stale.try_send(stale).is_err() {
+                        seen.is_scheduled.store(false, Ordering::Relaxed);
+                    }
+                }
+                return Ok(Some(Arc::clone(&seen.target)));
+            }
+        } else if self.known.missing.get(&name).is_some_and(|at| now.duration_since(at).abs() < FRESH) {
+            return Ok(None);
+        }
+        // Boxed, so that the usual case does not carry this future.
+        Box::pin(self.known.bounded(self.known.read(name, domain, &folded, now))).await
+    }
+
+    /// Invalidates a link. Call this after each creation and change of a link.
+    pub(crate) fn forget(&self, domain: &str, key: &str) {
+        let name = joined(domain, &key.to_lowercase());
+        self.known.forgotten(&name).fetch_add(1, Ordering::SeqCst);
+        self.known.seen.remove(&name);
+        self.known.missing.remove(&name);
+    }
+}
+
+impl Known {
+    /// Waits for a query, but not for a database that is unavailable.
+    async fn bounded<T>(&self, query: impl Future<Output = Result<T, StoreError>>) -> Result<T, LookUpError> {
+        match self.availability.while_available(tokio::time::timeout(MAX_WAIT, query)).await? {
+            Ok(Ok(found)) => return Ok(found),
+            Ok(Err(StoreError::Database(error))) => self.availability.suspect(&error),
+            Ok(Err(error)) => return Err(LookUpError::Store(error)),
+            Err(elapsed) => self.availability.suspect(&elapsed),
+        }
+        Err(LookUpError::Away(Away))
+    }
+
+    async fn read(
+        &self,
+        name: String,
+        domain: &str,
+        folded_key: &str,
+        now: Timestamp,
+    ) -> Result<Option<Arc<RedirectTarget>>, StoreError> {
+        let forgotten = self.forgotten(&name);
+        let before = forgotten.load(Ordering::SeqCst);
+        let target =
+            self.store.redirect_target(domain, folded_key).await?.map(|target| Seen::new(now, target));
+        match &target {
+            Some(seen) => self.seen.insert(name.clone(), Arc::clone(seen)),
+            None => {
+                self.seen.remove(&name);
+                self.missing.insert(name.clone(), now);
+            }
+        }
+        if forgotten.load(Ordering::SeqCst) != before {
+            // The link may have been created or changed since the read.
+            self.seen.remove(&name);
+            self.missing.remove(&name);
+        }
+        Ok(target.map(|seen| Arc::clone(&seen.target)))
+    }
+
+    /// The number of invalidations of this link, and of some others.
+    fn forgotten(&self, name: &str) -> &AtomicU64 {
+        let hash = FixedState::default().hash_one(name);
+        &self.forgotten[hash as usize % self.forgotten.len()]
+    }
+
+    /// Reads cached targets again. If that fails, later visits schedule them once more.
+    async fn refresh(&self, stale: Vec<Stale>) {
+        let now = self.clock.now();
+        let (names, seen): (Vec<Name>, Vec<_>) = stale.into_iter().unzip();
+        let mut found: HashMap<_, _> = match self.bounded(self.store.redirect_targets(&names)).await {
+            Ok(found) => found.into_iter().collect(),
+            Err(error) => {
+                tracing::debug!(%error, "could not read cached links again");
+                seen.iter().for_each(|seen| seen.is_scheduled.store(false, Ordering::Relaxed));
+                return;
+            }
+        };
+        for (name, stale) in names.iter().zip(seen) {
+            let target = found.remove(name).map(|target| Seen::new(now, target));
+            // What has been forgotten, or read since by a visit, stays as it is.
+            self.seen.entry(&joined(&name.0, &name.1), Some(Duration::ZERO), |_, cached| match target {
+                _ if !Arc::ptr_eq(cached, &stale) => EntryAction::Retain(()),
+                Some(target) => {
+                    *cached = target;
+                    EntryAction::Retain(())
+                }
+                // The link was deleted.
+                None => EntryAction::Remove,
+            });
+        }
+    }
+}
+
+/// Reads the scheduled targets until the cache is dropped.
+async fn read_again(known: Arc<Known>, mut stale: mpsc::Receiver<Stale>) {
+    let mut gathered = Vec::new();
+    while stale.recv_many(&mut gathered, AT_ONCE).await > 0 {
+        tokio::time::sleep(GATHERING).await;
+        while gathered.len() < AT_ONCE
+            && let Ok(another) = stale.try_recv()
+        {
+            gathered.push(another);
+        }
+        known.refresh(std::mem::take(&mut gathered)).await;
+    }
+}
+
+/// A target with destinations that headers can contain, and without the texts that redirects do not need.
+fn normalized(mut target: RedirectTarget) -> RedirectTarget {
+    let details = &mut target.details;
+    for text in [
+        &mut details.title,
+        &mut details.description,
+        &mut details.image,
+        &mut details.video,
+        &mut details.comments,
+        &mut details.program_id,
+        &mut details.partner_id,
+    ] {
+        *text = None;
+    }
+    let others = [&mut details.ios, &mut details.android, &mut details.expired_url];
+    let by_country = details.geo.iter_mut().flat_map(|geo| geo.values_mut());
+    for destination in others.into_iter().flatten().chain(by_country).chain([&mut target.url]) {
+        // All other destinations keep their bytes. A header has only visible ASCII characters.
+        if !destination.bytes().all(|byte| byte.is_ascii_graphic())
+            && let Ok(url) = Url::parse(destination)
+        {
+            *destination = url.into();
+        }
+    }
+    target
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::domain::link::Details;
+
+    fn target(url: usize, geo: usize, comments: usize) -> RedirectTarget {
+        let text = |length: usize| "x".repeat(length);
+        let geo = (geo > 0).then(|| BTreeMap::from([("DE".to_owned(), text(geo))]));
+        let details = Details { geo, comments: Some(text(comments)), ..Details::default() };
+        let (link_id, url) = ("link_1".to_owned(), format!("https://example.com/{}", text(url)));
+        RedirectTarget { link_id, url, details }
+    }
+
+    #[test]
+    fn the_cache_has_a_maximum_number_of_targets_and_of_bytes() {
+        //  lengths of the destination, of that of a country and of the comments, and about how many of these targets are kept
+        for (url, geo, comments, kept) in [
+            (0, 0, 0, KEPT),
+            (100, 0, 32_000, KEPT),
+            (32_000, 0, 0, KEPT_BYTES as usize / 32_400),
+            (32_000, 32_000, 0, KEPT_BYTES as usize / 64_400),
+        ] {
+            let cache = Cache::with_weighter(KEPT, KEPT_BYTES, Bytes);
+            let seen = Seen::new(Timestamp::UNIX_EPOCH, target(url, geo, comments));
+            for number in 0..KEPT + KEPT / 10 {
+                cache.insert(format!("s.test/{number}"), Arc::clone(&seen));
+            }
+            assert!(cache.weight() <= KEPT_BYTES, "{} bytes", cache.weight());
+            let found = cache.len();
+            assert!(found <= kept && found >= kept * 4 / 5, "{found} of {url}, {geo} and {comments} bytes");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The answers to requests that the database refuses, or cannot serve.
+
+use crate::domain::when::rfc3339;
+use crate::http::error::{ApiError, Code};
+use crate::store::availability::Away;
+use crate::store::{LinkConflict, NameConflict, StoreError};
+
+impl From<LinkConflict> for ApiError {
+    fn from(conflict: LinkConflict) -> Self {
+        let code = match conflict {
+            LinkConflict::Key | LinkConflict::ExternalId => Code::Conflict,
+            LinkConflict::Domain => Code::Forbidden,
+            LinkConflict::Unknown { .. }
+            | LinkConflict::OtherTags(_)
+            | LinkConflict::TooLong(_)
+            | LinkConflict::TooLarge(_) => Code::UnprocessableEntity,
+        };
+        Self::new(code, conflict.to_string())
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        if error.is_interruption() {
+            tracing::warn!("a query exceeded its time limit and was interrupted");
+            let message = "The query took too long and was interrupted. Narrow its range or filters, or try again \
+                           later.";
+            return Self::new(Code::ServiceUnavailable, message);
+        }
+        if let StoreError::Expired { kept_from } = error {
+            let kept_from = rfc3339(kept_from);
+            let message = format!(
+                "Invalid range: clicks from before {kept_from} are deleted. The earliest start is {kept_from}. For \
+                 earlier times, only counts by link and by whole UTC hours are available."
+            );
+            return Self::invalid("custom", "start", &message);
+        }
+        match error {
+            StoreError::Repeated => {
+                return Self::conflict("A request with this Idempotency-Key is in progress.");
+            }
+            StoreError::AnswerTooLarge => {
+                let message = "The answer is too large to be kept for the Idempotency-Key. Create fewer links in one call.";
+                return Self::new(Code::UnprocessableEntity, message);
+            }
+            _ => {}
+        }
+        if error.is_unavailability() {
+            tracing::warn!(%error, "the database is unavailable or busy");
+            return Away.into();
+        }
+        if error.is_exhaustion() {
+            tracing::error!(%error, "the database has no space left");
+            let message = "The database has no space left. Try again later.";
+            return Self { is_exhaustion: true, ..Self::new(Code::ServiceUnavailable, message) };
+        }
+        tracing::error!(error = %error, "database error");
+        Self::internal()
+    }
+}
+
+impl From<Away> for ApiError {
+    fn from(_: Away) -> Self {
+        Self::new(Code::ServiceUnavailable, "The database does not answer. Try again later.")
+    }
+}
+
+impl From<NameConflict> for ApiError {
+    fn from(conflict: NameConflict) -> Self {
+        let code = match conflict {
+            NameConflict::Taken(_) => Code::Conflict,
+            NameConflict::TooMany(_) => Code::Forbidden,
+        };
+        Self::new(code, conflict.to_string())
+    }
+}

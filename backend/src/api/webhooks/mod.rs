@@ -1,0 +1,233 @@
+//! The endpoints of webhooks. [`deliveries`] has those of their deliveries, and [`input`] reads the bodies.
+
+pub(crate) mod deliveries;
+pub(crate) mod delivery_page;
+pub(crate) mod input;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::{Json, Router, routing};
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use self::input::{RotateSecret, TestWebhook, WebhookFields};
+use crate::api::caller::Caller;
+use crate::api::repeat::{Repeat, written};
+use crate::api::state::{App, Shared};
+use crate::domain::click::Click;
+use crate::domain::event::{Event, Trigger};
+use crate::domain::ids;
+use crate::domain::link::Link;
+use crate::domain::when::rfc3339;
+use crate::http::error::{ApiError, Code};
+use crate::http::json_body::Fields;
+use crate::http::path::Name;
+use crate::store::{ChangedWebhook, Webhook, WebhookConflict};
+
+pub(crate) fn router() -> Router<Shared> {
+    Router::new()
+        .route("/webhooks", routing::get(list).post(create))
+        .route("/webhooks/{id}", routing::get(one).patch(update).delete(delete))
+        .route("/webhooks/{id}/test", routing::post(test))
+        .route("/webhooks/{id}/rotate-secret", routing::post(rotate_secret))
+        .merge(deliveries::router())
+}
+
+/// A webhook as responses show it.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = Webhook)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WebhookBody {
+    id: String,
+    name: String,
+    url: String,
+    /// Only in responses that create the webhook or rotate its secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    secret: Option<String>,
+    /// The end of the overlap in which the previous secret also signs deliveries.
+    old_secret_until: Option<String>,
+    triggers: Vec<Trigger>,
+    link_scope: Option<&'static str>,
+    link_ids: Vec<String>,
+    folder_ids: Vec<String>,
+    disabled_at: Option<String>,
+    installation_id: Option<String>,
+    created_at: String,
+    /// The fields that an update has changed. Only in the response to the update.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changed: Option<Vec<&'static str>>,
+}
+
+impl WebhookBody {
+    /// A webhook at `now`, without its secret.
+    fn of(webhook: Webhook, now: Timestamp) -> Self {
+        Self {
+            id: webhook.id,
+            name: webhook.name,
+            url: webhook.url,
+            secret: None,
+            old_secret_until: webhook.old_secret_until.filter(|until| *until > now).map(rfc3339),
+            triggers: webhook.triggers,
+            link_scope: Some(webhook.scope.kind().name()),
+            link_ids: webhook.scope.link_ids().to_vec(),
+            folder_ids: webhook.scope.folder_ids().to_vec(),
+            disabled_at: webhook.disabled_at.map(rfc3339),
+            installation_id: None,
+            created_at: rfc3339(webhook.created_at),
+            changed: None,
+        }
+    }
+
+    /// A webhook with its secret.
+    fn with_secret(webhook: Webhook, now: Timestamp) -> Self {
+        let secret = Some(webhook.secret.clone());
+        Self { secret, ..Self::of(webhook, now) }
+    }
+}
+
+async fn create(
+    State(app): State<Shared>,
+    caller: Caller,
+    repeat: Repeat,
+    Fields(fields): Fields<WebhookFields>,
+) -> Result<(StatusCode, Json<WebhookBody>), ApiError> {
+    let new = input::new_webhook(fields, &app)?;
+    let now = app.clock.now();
+    let body = |webhook: &Webhook| written(&WebhookBody::with_secret(webhook.clone(), now));
+    let repeat = repeat.recording(StatusCode::CREATED, &body);
+    let made = app.store.create_webhook(&caller.workspace, &new, app.max_webhooks, now, repeat).await?;
+    let webhook = made.map_err(|conflict| refusal(&conflict))?;
+    Ok((StatusCode::CREATED, Json(WebhookBody::with_secret(webhook, now))))
+}
+
+async fn list(State(app): State<Shared>, caller: Caller) -> Result<Json<Vec<WebhookBody>>, ApiError> {
+    let webhooks = app.store.webhooks(&caller.workspace).await?;
+    let now = app.clock.now();
+    Ok(Json(webhooks.into_iter().map(|webhook| WebhookBody::of(webhook, now)).collect()))
+}
+
+async fn one(
+    State(app): State<Shared>,
+    caller: Caller,
+    Name(id): Name,
+) -> Result<Json<WebhookBody>, ApiError> {
+    let webhook = app.store.webhook(&caller.workspace, &id).await?;
+    webhook.map(|webhook| Json(WebhookBody::of(webhook, app.clock.now()))).ok_or_else(not_found)
+}
+
+async fn delete(State(app): State<Shared>, caller: Caller, Name(id): Name) -> Result<Json<Value>, ApiError> {
+    if app.store.delete_webhook(&caller.workspace, &id).await? {
+        app.deleted.notify_one();
+        Ok(Json(json!({ "id": id })))
+    } else {
+        Err(not_found())
+    }
+}
+
+/// Updates the fields that the request names, and lists those that changed. `disabled: false` enables a webhook that was
+/// disabled because of its failures.
+async fn update(
+    State(app): State<Shared>,
+    caller: Caller,
+    Name(id): Name,
+    Fields(fields): Fields<WebhookFields>,
+) -> Result<Json<WebhookBody>, ApiError> {
+    let input = input::update(fields, &app)?;
+    let now = app.clock.now();
+    let changed = app.store.update_webhook(&caller.workspace, &id, &input, now).await?;
+    let ChangedWebhook { before, after } =
+        changed.ok_or_else(not_found)?.map_err(|conflict| refusal(&conflict))?;
+    app.announced.notify_one();
+    let changed = changed_fields(&before, &after);
+    Ok(Json(WebhookBody { changed: Some(changed), ..WebhookBody::of(after, now) }))
+}
+
+/// The fields in which two states of a webhook differ.
+fn changed_fields(before: &Webhook, after: &Webhook) -> Vec<&'static str> {
+    let differences = [
+        ("name", before.name != after.name),
+        ("url", before.url != after.url),
+        ("triggers", before.triggers != after.triggers),
+        ("linkScope", before.scope.kind() != after.scope.kind()),
+        ("linkIds", before.scope.link_ids() != after.scope.link_ids()),
+        ("folderIds", before.scope.folder_ids() != after.scope.folder_ids()),
+        ("disabled", before.disabled_at.is_some() != after.disabled_at.is_some()),
+    ];
+    differences.into_iter().filter(|(_, differ)| *differ).map(|(name, _)| name).collect()
+}
+
+/// Replaces the secret of a webhook by the one in the request, or by a generated one. During the overlap, the previous
+/// secret also signs deliveries.
+async fn rotate_secret(
+    State(app): State<Shared>,
+    caller: Caller,
+    Name(id): Name,
+    Fields(fields): Fields<RotateSecret>,
+) -> Result<Json<WebhookBody>, ApiError> {
+    let (secret, overlap) = fields.read()?;
+    let (secret, now) = (secret.unwrap_or_else(ids::webhook_secret), app.clock.now());
+    let rotated = app.store.rotate_secret(&caller.workspace, &id, &secret, overlap, now).await?;
+    let webhook = rotated.ok_or_else(not_found)?.map_err(|conflict| refusal(&conflict))?;
+    Ok(Json(WebhookBody::with_secret(webhook, now)))
+}
+
+/// Sends a sample event of the type `trigger`. It is signed and delivered like any other event.
+async fn test(
+    State(app): State<Shared>,
+    caller: Caller,
+    Name(id): Name,
+    Fields(fields): Fields<TestWebhook>,
+) -> Result<Json<Value>, ApiError> {
+    let webhook = enabled(&app, &caller, &id).await?;
+    let trigger = fields.trigger().or(webhook.triggers.first().copied()).unwrap_or(Trigger::Created);
+    let event = sample(trigger, &caller.workspace.id, &app);
+    let sent = json!({ "id": event.id });
+    if !app.store.send_to(&caller.workspace, &webhook, event).await? {
+        return Err(not_found());
+    }
+    app.announced.notify_one();
+    Ok(Json(sent))
+}
+
+/// An event about a link that does not exist.
+fn sample(trigger: Trigger, workspace_id: &str, app: &App) -> Event {
+    let now = app.clock.now();
+    let link = Link::sample(workspace_id, app.public_url.default_domain(), now);
+    match trigger {
+        Trigger::Clicked => {
+            let mut click = Click::new(&link.id, now);
+            click.details.url = link.url.clone().into();
+            Event::of_click(&click, link.body(&app.public_url))
+        }
+        Trigger::Created | Trigger::Updated | Trigger::Deleted => {
+            Event::of_link(trigger, &link, &app.public_url, now)
+        }
+    }
+}
+
+/// A webhook that is not disabled.
+async fn enabled(app: &App, caller: &Caller, id: &str) -> Result<Webhook, ApiError> {
+    let webhook = app.store.webhook(&caller.workspace, id).await?.ok_or_else(not_found)?;
+    match webhook.disabled_at {
+        None => Ok(webhook),
+        Some(_) => Err(ApiError::conflict("The webhook is disabled.")),
+    }
+}
+
+fn refusal(conflict: &WebhookConflict) -> ApiError {
+    let code = match conflict {
+        WebhookConflict::Scope(invalid) => {
+            return ApiError::invalid("custom", invalid.field(), &invalid.to_string());
+        }
+        WebhookConflict::Url | WebhookConflict::Overlap(_) => Code::Conflict,
+        WebhookConflict::TooMany(_) => Code::Forbidden,
+        // As in the published API.
+        WebhookConflict::Unknown { .. } => Code::BadRequest,
+    };
+    ApiError::new(code, conflict.to_string())
+}
+
+fn not_found() -> ApiError {
+    ApiError::not_found("Webhook not found.")
+}

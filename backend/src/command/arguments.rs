@@ -1,0 +1,382 @@
+//! The arguments of the command.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use axum::http::HeaderName;
+use backend::keys::{parse_limits, parse_name};
+use backend::{ClickRules, KeptAddress, Limits, LocationHeaders, PublicUrl, parse_domain};
+use clap::builder::NonEmptyStringValueParser;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// A link and analytics API with webhooks.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    after_help = "\
+Examples:
+  backend migrate
+  backend keys create --plan pro
+  backend serve --public-url https://go.example.com
+  backend import --workspace ws_01JB3S4T5V6W7X8Y9Z0A1B2C3D --public-url https://go.example.com links.csv"
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    /// Log format on stderr. RUST_LOG sets the log level, for example RUST_LOG=backend=debug.
+    #[arg(long, global = true, env = "WEIR_LOG_FORMAT", default_value = "text")]
+    pub(crate) log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Plain text.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serves the API until SIGINT or SIGTERM. Creates the tables of an empty database.
+    Serve(Box<Serve>),
+    /// Creates the tables of an empty database, or updates those of an earlier version.
+    ///
+    /// Other commands than migrate, serve and restore refuse a database that does not have the tables of this version.
+    #[command(after_help = "\
+Example:
+  backend migrate --database sqlite:/var/lib/weir/weir.db")]
+    Migrate {
+        #[command(flatten)]
+        database: Database,
+    },
+    /// Creates, lists and revokes API keys.
+    #[command(subcommand)]
+    Keys(Keys),
+    /// Assigns domains to workspaces, and lists and removes them.
+    #[command(subcommand)]
+    Domains(Domains),
+    /// Creates a link for each line of a CSV file. The first line contains the API's field names.
+    ///
+    /// An empty cell is an absent field. Boolean fields are true or false, tagNames is comma-separated, and geo and
+    /// testVariants are JSON. Each line is printed with its short link or with the reason why it is refused. A refused line
+    /// does not affect the others. Columns without a field are ignored with a warning.
+    #[command(after_help = "\
+Exit code: 0 if every line created a link, 3 if lines were refused, 1 if the import failed or was stopped.
+After a failure, or SIGINT or SIGTERM, the error message contains the number for --after-line.
+
+Example, for a file that begins with url,key,title,tagNames:
+  backend import --workspace ws_01JB3S4T5V6W7X8Y9Z0A1B2C3D --public-url https://go.example.com links.csv")]
+    Import(Box<Import>),
+    /// Copies the database and the click log to a new folder. The service may be running.
+    #[command(after_help = "\
+With PostgreSQL, pg_dump must be on PATH and at least as new as the server.
+
+Examples:
+  backend backup --database sqlite:/var/lib/weir/weir.db /var/backups/weir-2026-03-15
+  backend backup --database postgres://weir@db/weir --click-log /var/lib/weir/clicks /var/backups/weir-2026-03-15")]
+    Backup(Backup),
+    /// Restores a backup to a database that does not exist (SQLite) or is empty (PostgreSQL).
+    #[command(after_help = "\
+Examples:
+  backend restore --database sqlite:/var/lib/weir/weir.db /var/backups/weir-2026-03-15
+  backend restore --database postgres://weir@db/weir --click-log /var/lib/weir/clicks /var/backups/weir-2026-03-15")]
+    Restore(Backup),
+    /// Creates a workspace with one key per plan and prints the keys. They cannot be shown again.
+    Seed {
+        #[command(flatten)]
+        database: Database,
+        /// Name of the workspace.
+        #[arg(long, default_value = "demo")]
+        name: String,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Database {
+    /// Database URL: sqlite:<file> or postgres://<user>@<host>/<name>. Clicks that are not in the database yet are in a second
+    /// file, <file>-clicks or <name>-clicks.
+    #[arg(
+        long = "database",
+        env = "WEIR_DATABASE",
+        default_value = "sqlite:weir.db",
+        hide_env_values = true
+    )]
+    pub(crate) url: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Import {
+    #[command(flatten)]
+    pub(crate) database: Database,
+    /// Id of the workspace in which the links are created.
+    #[arg(long)]
+    pub(crate) workspace: String,
+    /// Public URL of the API. Its host is the default domain of the links.
+    #[arg(long, env = "WEIR_PUBLIC_URL", value_parser = PublicUrl::parse)]
+    pub(crate) public_url: PublicUrl,
+    /// Skips the lines up to this one, to continue an import that was stopped.
+    #[arg(long, value_name = "NUMBER", default_value = "0")]
+    pub(crate) after_line: u64,
+    /// Path of the CSV file.
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Backup {
+    #[command(flatten)]
+    pub(crate) database: Database,
+    /// The click log of a process. Repeatable; accepts a comma-separated list [default: that of serve].
+    #[arg(long = "click-log", env = "WEIR_CLICK_LOG", value_delimiter = ',')]
+    pub(crate) click_logs: Vec<PathBuf>,
+    /// The folder of the backup.
+    pub(crate) folder: PathBuf,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  backend serve --database sqlite:/var/lib/weir/weir.db --public-url https://go.example.com
+  backend serve --database postgres://weir@db/weir --public-url https://go.example.com --listen 0.0.0.0:8081 \\
+      --internal-listen 10.0.0.5:8082 --country-header x-country --trusted-hops 1 --log-format json
+  backend serve --public-url https://go.example.com --retention 90 --ip none")]
+pub(crate) struct Serve {
+    /// Address of the API. Port 0 selects a free port.
+    #[arg(long, env = "WEIR_LISTEN", default_value = "127.0.0.1:8081", value_parser = address)]
+    pub(crate) listen: SocketAddr,
+    /// Address of the internal listener: /readyz, /metrics and /internal/keys. Clients must not be able to reach it.
+    #[arg(long, env = "WEIR_INTERNAL_LISTEN", default_value = "127.0.0.1:8082", value_parser = address)]
+    pub(crate) internal_listen: SocketAddr,
+    /// Public URL of the API. Short links are <URL>/r/<key> [default: the address of --listen].
+    #[arg(long, env = "WEIR_PUBLIC_URL", value_parser = PublicUrl::parse)]
+    pub(crate) public_url: Option<PublicUrl>,
+    #[command(flatten)]
+    pub(crate) database: Database,
+    /// Allows webhooks to private, loopback and link-local addresses.
+    #[arg(long, env = "WEIR_ALLOW_PRIVATE_WEBHOOKS")]
+    pub(crate) allow_private_webhooks: bool,
+    /// Bearer token of /internal/keys.
+    #[arg(long, env = "WEIR_INTERNAL_TOKEN", hide_env_values = true, value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) internal_token: Option<String>,
+    /// File with the token of /internal/keys, for example a systemd credential. White space around the token is ignored.
+    #[arg(long, env = "WEIR_INTERNAL_TOKEN_FILE", conflicts_with = "internal_token")]
+    pub(crate) internal_token_file: Option<PathBuf>,
+    /// Time limit of a request, in seconds. After it, the response is 408. A request that has waited for others of its workspace for a third
+    /// of it is answered with 503.
+    #[arg(long, env = "WEIR_REQUEST_TIMEOUT", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    pub(crate) request_timeout: u64,
+    /// Maximum number of connections of each listener. Further connections wait until one closes. One address has at most half of them,
+    /// and further connections of it are closed: behind one gateway, this is twice the number of its connections.
+    #[arg(long, env = "WEIR_MAX_CONNECTIONS", default_value = "4096", value_parser = connections)]
+    pub(crate) max_connections: usize,
+    /// Time in seconds after which a connection is closed if the client reads nothing of the response.
+    #[arg(long, env = "WEIR_WRITE_TIMEOUT", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    pub(crate) write_timeout: u64,
+    /// Maximum number of concurrent analytics queries, searches and lists. One workspace uses at most half of them.
+    #[arg(long, env = "WEIR_ANALYTICS_READERS", default_value = "4", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(crate) analytics_readers: u32,
+    /// Time limit of an analytics query, a search or a list, in seconds. After it, the response is 503.
+    #[arg(long, env = "WEIR_ANALYTICS_TIMEOUT", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    pub(crate) analytics_timeout: u64,
+    /// Time for which short links are followed from memory, in seconds. After it, a visit waits for the database. While that is unavailable,
+    /// it is answered with 503.
+    #[arg(long, env = "WEIR_MAX_STALE", default_value = "600", value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    pub(crate) max_stale: u64,
+    /// File that stores clicks until they are in the database, also while that is unavailable. Each process needs a separate
+    /// file [default: <database>-clicks, next to the SQLite file, or in the working directory with PostgreSQL].
+    #[arg(long, env = "WEIR_CLICK_LOG", value_name = "FILE")]
+    pub(crate) click_log: Option<PathBuf>,
+    /// Maximum number of webhooks in a workspace. Existing webhooks are kept.
+    #[arg(long, env = "WEIR_MAX_WEBHOOKS", default_value = "20", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) max_webhooks: u32,
+    /// Number of days for which clicks are kept. Totals and counts by hour and day are kept [default: clicks are kept
+    /// forever].
+    #[arg(long, value_name = "DAYS", env = "WEIR_RETENTION", value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub(crate) retention: Option<u32>,
+    #[command(flatten)]
+    pub(crate) clicks: Clicks,
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_invalid| {
+        "expected an IP address and a port, for example 127.0.0.1:8081, 0.0.0.0:8081 or [::]:8081".to_owned()
+    })
+}
+
+fn connections(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number @ 1..=1_000_000) => Ok(number),
+        Ok(_) | Err(_) => Err("expected a number from 1 to 1000000".to_owned()),
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Clicks {
+    /// Also counts crawlers and link preview fetchers.
+    #[arg(long, env = "WEIR_COUNT_BOTS")]
+    pub(crate) count_bots: bool,
+    /// Counts each visitor (address and user agent) at most once per hour and link.
+    #[arg(long, env = "WEIR_ONCE_PER_HOUR")]
+    pub(crate) once_per_hour: bool,
+    /// Number of proxies in front of the service that append to X-Forwarded-For. With 0, the visitor's address is the
+    /// peer address of the connection.
+    #[arg(long, env = "WEIR_TRUSTED_HOPS", default_value = "0")]
+    pub(crate) trusted_hops: u8,
+    /// Part of the visitor's address that is stored, and sent in events and webhooks. --once-per-hour always compares whole
+    /// addresses.
+    #[arg(long, env = "WEIR_IP", default_value = "truncated")]
+    pub(crate) ip: KeptAddress,
+    /// Header in which the gateway sends the visitor's continent (AF, AN, AS, EU, NA, OC or SA).
+    #[arg(long, env = "WEIR_CONTINENT_HEADER")]
+    pub(crate) continent_header: Option<HeaderName>,
+    /// Header in which the gateway sends the visitor's country (ISO 3166, two letters).
+    #[arg(long, env = "WEIR_COUNTRY_HEADER")]
+    pub(crate) country_header: Option<HeaderName>,
+    /// Header in which the gateway sends the visitor's region (ISO 3166-2).
+    #[arg(long, env = "WEIR_REGION_HEADER")]
+    pub(crate) region_header: Option<HeaderName>,
+    /// Header in which the gateway sends the visitor's city.
+    #[arg(long, env = "WEIR_CITY_HEADER")]
+    pub(crate) city_header: Option<HeaderName>,
+}
+
+impl From<Clicks> for ClickRules {
+    fn from(clicks: Clicks) -> Self {
+        let location = LocationHeaders {
+            continent: clicks.continent_header,
+            country: clicks.country_header,
+            region: clicks.region_header,
+            city: clicks.city_header,
+        };
+        Self {
+            count_bots: clicks.count_bots,
+            once_per_hour: clicks.once_per_hour,
+            location,
+            trusted_hops: clicks.trusted_hops,
+            ip: clicks.ip,
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Keys {
+    /// Creates a key and prints it. It cannot be shown again.
+    #[command(after_help = "\
+Examples:
+  backend keys create --plan pro
+  backend keys create --plan enterprise --limits standard=5000/minute,analytics=20/second \\
+      --workspace ws_01JB3S4T5V6W7X8Y9Z0A1B2C3D")]
+    Create {
+        #[command(flatten)]
+        database: Database,
+        /// Plan of the key, one of --plans. The gateway applies its quotas.
+        #[arg(long, value_parser = parse_name)]
+        plan: String,
+        /// Names of the plans that the gateway knows, comma-separated. A key with another plan would be unknown to it.
+        #[arg(
+            long,
+            value_name = "PLANS",
+            env = "WEIR_PLANS",
+            value_delimiter = ',',
+            default_value = "free,pro,business,advanced,enterprise",
+            value_parser = parse_name
+        )]
+        plans: Vec<String>,
+        /// Quotas that override the plan's, for example standard=5000/minute,analytics=20/second. Required for the plan
+        /// enterprise, which has no default quotas.
+        #[arg(long, value_parser = parse_limits)]
+        limits: Option<Limits>,
+        /// Id of the workspace that the key can access [default: a new workspace].
+        #[arg(long)]
+        workspace: Option<String>,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Lists the active keys.
+    List {
+        #[command(flatten)]
+        database: Database,
+        /// Prints JSON in the format of `subscribers` in the gateway's configuration.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Revokes a key.
+    Revoke {
+        #[command(flatten)]
+        database: Database,
+        /// Id of the key, as printed by `keys list`.
+        id: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Domains {
+    /// Assigns a domain to a workspace. Only this workspace can then create links on it.
+    ///
+    /// The domain must resolve to this service. Running services apply the change within a second. Once a domain is assigned, the
+    /// service answers 404 to visitors of hosts that are neither assigned nor that of --public-url, unless the host is an
+    /// IP address.
+    #[command(after_help = "\
+Example:
+  backend domains assign --workspace ws_01JB3S4T5V6W7X8Y9Z0A1B2C3D go.example.com")]
+    Assign {
+        #[command(flatten)]
+        database: Database,
+        /// Id of the workspace.
+        #[arg(long)]
+        workspace: String,
+        /// The domain.
+        #[arg(value_parser = parse_domain)]
+        domain: String,
+    },
+    /// Removes a domain. Its links stay, and are not followed until the domain is assigned again.
+    #[command(after_help = "\
+Example:
+  backend domains remove go.example.com")]
+    Remove {
+        #[command(flatten)]
+        database: Database,
+        /// The domain.
+        #[arg(value_parser = parse_domain)]
+        domain: String,
+    },
+    /// Lists the assigned domains and their workspaces.
+    List {
+        #[command(flatten)]
+        database: Database,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    /// The help texts of the command and all subcommands.
+    fn helps(command: &mut clap::Command) -> Vec<String> {
+        let mut texts = vec![command.render_long_help().to_string()];
+        texts.extend(command.get_subcommands_mut().flat_map(helps));
+        texts
+    }
+
+    #[test]
+    fn every_example_in_the_help_is_understood() {
+        let mut examples = 0;
+        for help in helps(&mut Cli::command()) {
+            for line in help.replace("\\\n", " ").lines().filter(|line| line.starts_with("  backend ")) {
+                let parsed = Cli::try_parse_from(line.split_whitespace());
+                assert!(parsed.is_ok(), "{line}: {parsed:?}");
+                examples += 1;
+            }
+        }
+        assert_eq!(examples, 17);
+    }
+}

@@ -1,0 +1,54 @@
+//! Deliveries of events to webhooks, and their attempts.
+
+use jiff::Timestamp;
+
+/// A webhook with due deliveries, or clicks that it has not heard of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct DueWebhook {
+    pub(crate) seq: i64,
+    pub(crate) workspace_seq: i64,
+}
+
+/// The webhooks and workspaces for which no delivery may be taken.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WithoutRoom {
+    pub(crate) webhooks: Vec<i64>,
+    pub(crate) workspaces: Vec<i64>,
+}
+
+/// A due delivery. This process owns it until the lease ends.
+#[derive(Clone, Debug)]
+pub(crate) struct DueDelivery {
+    pub(crate) seq: i64,
+    pub(crate) webhook: DueWebhook,
+    pub(crate) event_id: String,
+    pub(crate) payload: String,
+    pub(crate) url: String,
+    pub(crate) secret: String,
+    /// The previous secret, during the overlap of a rotation.
+    pub(crate) old_secret: Option<String>,
+    /// Number of previous attempts.
+    pub(crate) attempts: u32,
+}
+
+/// An attempt in the log.
+#[derive(Clone, Debug)]
+pub(crate) struct Attempt {
+    pub(crate) at: Timestamp,
+    pub(crate) http_status: Option<u16>,
+    pub(crate) error: Option<String>,
+    pub(crate) response_body: String,
+}
+
+/// The outcome of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The receiver accepted the event.
+    Delivered,
+    /// The next attempt is at this instant.
+    Retry(Timestamp),
+    /// The delivery failed.
+    Failed,
+    /// The delivery failed, and the receiver wants no more events.
+    Gone,
+}

@@ -1,0 +1,120 @@
+//! Deletes the rows of deleted links, tags, folders and webhooks, and old webhook events, and drops events that have waited for too long, in
+//! the background. Each transaction is small, so that other writers do not wait long.
+
+pub(crate) mod expiry;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::{Notify, watch};
+
+use crate::domain::clock::Clock;
+use crate::domain::public_url::PublicUrl;
+use crate::metrics::Metrics;
+use crate::store::{Store, StoreError};
+
+/// Pause between two steps, in which other writers proceed.
+pub(crate) const PAUSE: Duration = Duration::from_millis(10);
+/// Interval of the checks without a notification. They find what other processes have deleted.
+const EVERY: SignedDuration = SignedDuration::from_secs(60);
+/// Retention of webhook events for the log and replays. It is much longer than all attempts take.
+const EVENTS_KEPT: SignedDuration = SignedDuration::from_hours(24 * 30);
+
+/// Maximum time for which an event waits for its first attempt, which bounds how far a webhook may be behind. It is documented.
+const ATTEMPTED_WITHIN: SignedDuration = SignedDuration::from_hours(3 * 24);
+/// Why such an event was dropped, in the log of deliveries.
+const TOO_LATE: &str = "dropped: no attempt within three days";
+
+/// What the background tasks use.
+#[derive(Clone)]
+pub(crate) struct Background {
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) public: PublicUrl,
+    pub(crate) metrics: Metrics,
+}
+
+/// Runs until `stop` is true or its sender is dropped. `deleted` notifies it of deletions. The next process deletes the remaining rows.
+pub(crate) async fn run(background: Background, deleted: Arc<Notify>, mut stop: watch::Receiver<bool>) {
+    let clock = &background.clock;
+    while !*stop.borrow() {
+        let now = clock.now();
+        let next = now.saturating_add(EVERY).unwrap_or(Timestamp::MAX);
+        while !*stop.borrow() {
+            match step(&background, now).await {
+                Ok(true) => tokio::time::sleep(PAUSE).await,
+                Ok(false) => break,
+                Err(error) => {
+                    tracing::error!(%error, "could not delete rows in the background");
+                    break;
+                }
+            }
+        }
+        tokio::select! {
+            () = deleted.notified() => {}
+            () = clock.wait_until(next) => {}
+            // This branch is also taken when the sender is dropped.
+            _ = stop.wait_for(|stop| *stop) => break,
+        }
+    }
+}
+
+/// Deletes some rows of each kind, so that none waits until all others are deleted. False if there are none.
+async fn step(background: &Background, now: Timestamp) -> Result<bool, StoreError> {
+    let Background { store, public, metrics, .. } = background;
+    let attempted_before = now.saturating_sub(ATTEMPTED_WITHIN).unwrap_or(Timestamp::MIN);
+    let events = store.drop_unattempted_deliveries(attempted_before, TOO_LATE, now).await?;
+    let clicks = store.drop_unattempted_clicks(attempted_before, TOO_LATE, public, now).await?;
+    metrics.webhook_events_dropped(events + clicks.unwrap_or(0));
+    let events_before = now.saturating_sub(EVENTS_KEPT).unwrap_or(Timestamp::MIN);
+    let deleted = [
+        events > 0 || clicks.is_some(),
+        store.delete_rows().await?,
+        store.sweep_tags().await?,
+        store.sweep_folders().await?,
+        store.sweep_webhooks().await?,
+        store.purge_events(events_before).await?,
+        store.free_keys(now).await?,
+        store.sweep_answers(now).await?,
+    ];
+    Ok(deleted.contains(&true))
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::domain::link_input::LinkInput;
+    use crate::store::{LinkSelector, NewLink, NewWebhook};
+
+    #[tokio::test]
+    async fn no_kind_of_rows_waits_until_all_others_are_deleted() {
+        let folder = TempDir::new().unwrap();
+        let store = Store::open_or_create(&format!("sqlite:{}", folder.path().join("test.db").display()))
+            .await
+            .unwrap();
+        let (now, public) = (Timestamp::UNIX_EPOCH, PublicUrl::parse("https://s.test").unwrap());
+        let workspace = store.create_workspace("test", now).await.unwrap();
+        let body = serde_json::json!({"url": "https://example.com"});
+        let new = NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public);
+        let link = store.create_links(&workspace, &[new], now, None, None).await.unwrap().remove(0).unwrap();
+        let tag = store.create_tag(&workspace, "t", None, now, None).await.unwrap().unwrap();
+        let new = NewWebhook::of_clicks();
+        let webhook = store.create_webhook(&workspace, &new, 1, now, None).await.unwrap().unwrap();
+        store.delete_links(&workspace, &[LinkSelector::Id(link.id)], now).await.unwrap();
+        store.delete_tag(&workspace, &tag.id).await.unwrap();
+        store.delete_webhook(&workspace, &webhook.id).await.unwrap();
+        let (clock, metrics) = (Clock::system(), Metrics::new());
+        let background = Background { store: store.clone(), clock, public, metrics };
+        assert!(step(&background, now).await.unwrap());
+        let left = [
+            store.delete_rows().await.unwrap(),
+            store.sweep_tags().await.unwrap(),
+            store.sweep_webhooks().await.unwrap(),
+        ];
+        assert_eq!(left, [false; 3], "after one step");
+        assert!(!step(&background, now).await.unwrap());
+    }
+}
