@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use anyhow::{Context as _, ensure};
 
@@ -42,11 +42,14 @@ pub fn envoy() -> &'static Path {
     &ENVOY
 }
 
-/// Runs one of the repository's scripts and returns what it printed, without the trailing newline.
+/// Runs one of the repository's scripts and returns what it printed, without the trailing newline. Scripts run one after another, because two of
+/// them may make the same thing.
 ///
 /// # Errors
 /// When it fails, or prints no UTF-8; its standard error is this process's.
 pub fn script(path: &str, arguments: &[&str]) -> anyhow::Result<String> {
+    static RUNNING: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
     let output = Command::new(root().join(path))
         .args(arguments)
         .stdin(Stdio::null())

@@ -1,4 +1,4 @@
-//! An HTTP/1.1 client that sends what it is told, byte for byte.
+//! An HTTP/1.1 client that sends requests byte for byte as they are given.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;

@@ -14,8 +14,11 @@ use crate::exchange::get;
 use crate::process::Process;
 use crate::{artifacts, clock, ledger};
 
-/// The filter's counter of the directory's new documents.
-pub const DIRECTORY_UPDATED: &str = "weir.directory.updated_total";
+/// The filter's gauge of the directory's last good answer, which is 0 until the list is complete.
+pub const DIRECTORY_ANSWERED: &str = "weir.directory.answered_timestamp_seconds";
+
+/// Time after which every VM has seen a list that is complete: each looks ten times a second.
+pub const SEEN_WITHIN: Duration = Duration::from_millis(300);
 
 /// Which gateway.
 #[derive(Debug, Clone)]
@@ -43,14 +46,14 @@ enum Running {
 }
 
 impl Served {
-    /// Starts a gateway that takes its configuration from the same bootstrap, whichever it is, and waits until its directory, if it has one,
-    /// has answered each of its VMs.
+    /// Starts a gateway that takes its configuration from the same bootstrap, whichever it is, and waits until the list of its
+    /// directory, if it has one, is known to each of its VMs.
     ///
     /// # Errors
     /// When it does not start.
     pub fn start(gateway: &Gateway, setup: Setup) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
-        let (asks_directory, workers) = (setup.directory.is_some(), setup.workers);
+        let asks_directory = setup.directory.is_some();
         let (address, admin, running) = match gateway {
             Gateway::HostSim(command) => {
                 let (process, address, admin) = serve_with_host_sim(command, &setup, folder.path())?;
@@ -62,7 +65,7 @@ impl Served {
             }
         };
         if asks_directory {
-            wait_for_directory(admin, workers)?;
+            wait_for_directory(admin)?;
         }
         Ok(Self { address, admin_address: admin, _gateway: running, _folder: folder })
     }
@@ -80,17 +83,19 @@ impl Served {
     }
 }
 
-/// Returns once the directory has answered the main VM and each worker's. Both gateways tell it in the same line.
-fn wait_for_directory(admin: SocketAddr, workers: usize) -> anyhow::Result<()> {
+/// Returns once the directory's list is complete, and every VM has seen it. Both gateways tell it in the same line.
+fn wait_for_directory(admin: SocketAddr) -> anyhow::Result<()> {
     let admin = Client::to(admin)?;
-    clock::eventually("the directory's answer to each VM", Duration::from_secs(30), || {
+    clock::eventually("the directory's list", Duration::from_secs(30), || {
         let stats = admin.send(&get("/stats")).ok()?;
         let stats = String::from_utf8_lossy(stats.body());
-        let updates = stats.lines().find_map(|line| {
-            line.strip_prefix("wasmcustom.")?.strip_prefix(DIRECTORY_UPDATED)?.strip_prefix(": ")
+        let answered = stats.lines().find_map(|line| {
+            line.strip_prefix("wasmcustom.")?.strip_prefix(DIRECTORY_ANSWERED)?.strip_prefix(": ")
         })?;
-        (updates.parse::<usize>().ok()? > workers).then_some(())
-    })
+        (answered != "0").then_some(())
+    })?;
+    clock::pass(SEEN_WITHIN);
+    Ok(())
 }
 
 /// Starts it, and returns where it listens and where its admin address is.

@@ -14,6 +14,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// The ledger of a fleet of gateways: it gives each gateway its share of every quota.
 #[derive(Debug, Parser)]
 #[command(
+    name = "weir-ledger",
     version,
     after_help = "\
 Examples:

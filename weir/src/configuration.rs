@@ -10,7 +10,7 @@ use crate::unclosed::unclosed;
 /// A configuration that the filter takes.
 #[derive(Debug)]
 pub(crate) struct Checked {
-    /// What a gateway is told of the filter.
+    /// The gateway's configuration of the filter.
     pub(crate) plugin: Plugin,
     pub(crate) config: Config,
 }

@@ -1,12 +1,13 @@
 //! The filter that a command runs: its module, its configuration, and the keys of its directory.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use envoy_config::Plugin;
 use filter::config::Config;
-use host_sim::{Builder, Compiler, Host, LoadError, Module};
+use host_sim::{Builder, Compiler, Host, LoadError, LogLine, Module, VmName};
 use host_sim_cli::failure::Failure;
 use host_sim_cli::setup;
 use serde_json::Value;
@@ -24,14 +25,14 @@ pub(crate) struct Filter {
     /// The filter's module; by default filter.wasm beside this command, else target/wasm/filter.wasm
     #[arg(long, value_name = "FILE")]
     wasm: Option<PathBuf>,
-    /// Which filter, where the configuration holds several: its name, or its number counted from 1
+    /// The filter to use if the configuration has several: its name, or its number counted from 1
     #[arg(long, value_name = "NAME")]
     plugin: Option<String>,
-    /// The document of the configuration's directory: known keys, as JSON
+    /// The document that answers the configuration's directory: the known keys, as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) keys: Option<PathBuf>,
     /// A property of every request, NAME=VALUE, as in
-    /// 'metadata.filter_metadata."envoy.filters.http.jwt_authn".sub=acme'; the value is JSON, else a text; may be repeated
+    /// 'metadata.filter_metadata."envoy.filters.http.jwt_authn".sub=acme'; the value is JSON or, failing that, text; may be repeated
     #[arg(long = "property", value_name = "NAME=VALUE", value_parser = setup::property)]
     properties: Vec<(Vec<String>, Value)>,
 }
@@ -94,6 +95,14 @@ impl Filter {
         let properties = self.properties.iter();
         properties.fold(builder, |builder, (path, value)| builder.property(path, value.clone()))
     }
+}
+
+/// Takes what the VMs of a host have logged so far, each message once. Not only the VM that serves: one polls the directory for all.
+pub(crate) fn said(host: &Host) -> Vec<LogLine> {
+    let mut messages = HashSet::new();
+    let mut lines = host.logs().take();
+    lines.retain(|line| line.vm != VmName::Canary && messages.insert(line.message.clone()));
+    lines
 }
 
 /// A module that does not load, though the configuration is good.

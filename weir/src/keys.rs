@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use filter::config::{Config, digest, hex};
-use filter::directory::{Directory, DirectoryError, LeftOut, Update, entitled};
-use filter::time::Timestamp;
+use filter::directory::{Summary, summary};
 use host_sim::{Request, Response};
 use host_sim_cli::failure::Failure;
 
@@ -33,27 +32,15 @@ impl Keys {
             )));
         };
         let document = Bytes::from(fs::read(file).map_err(Failure::file(file))?);
-        let mut directory = Directory::new(settings.clone(), 0);
-        let answered = directory.answer(Some((b"200", None)), &document, Timestamp::from_seconds(0));
-        let skipped = match answered {
-            Ok(Update::Replaced { skipped }) => skipped,
-            Ok(Update::Unchanged) => 0,
-            Err(DirectoryError::Malformed(problem)) => {
-                return Err(Failure::Missed(format!("{name}: {problem}")));
-            }
-            Err(error) => return Err(Failure::Missed(format!("{name}: {error}"))),
-        };
-        let mut told = format!("{name}: {} keys", directory.roster().map_or(0, |roster| roster.len()));
-        if let Some(roster) = directory.roster() {
-            let (_, LeftOut { without_agreement, over_capacity }) = entitled(roster.clone(), config);
-            let left_out = [
-                (skipped, "malformed or repeated"),
-                (without_agreement, "without a plan or class of the configuration"),
-                (over_capacity, "beyond counters.known"),
-            ];
-            for (count, why) in left_out.into_iter().filter(|(count, _)| *count > 0) {
-                told += &format!(", {count} {why}");
-            }
+        let Summary { rows, skipped, over_capacity } = summary(document.to_vec(), config)
+            .map_err(|error| Failure::Missed(format!("{name}: {error}")))?;
+        let mut told = format!("{name}: {rows} keys");
+        let left_out = [
+            (skipped, "malformed, or without a plan or class of the configuration"),
+            (over_capacity, "beyond directory.capacity"),
+        ];
+        for (count, why) in left_out.into_iter().filter(|(count, _)| *count > 0) {
+            told += &format!(", {count} {why}");
         }
         told += &format!(", as {} of cluster {:?}", &*settings.path, &*settings.cluster);
         let etag = format!("\"{}\"", hex(&digest(&document)));

@@ -1,4 +1,4 @@
-//! The command `weir`, for those who use Weir.
+//! The command `weir`, for platform teams.
 
 mod commands;
 mod configuration;
@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Checks what configures Weir, tries it in front of an upstream, and explains what it decides
+/// Checks configurations of Weir, serves them in front of an upstream, and explains decisions
 #[derive(Debug, Parser)]
 #[command(version, propagate_version = true, arg_required_else_help = true)]
 struct Cli {

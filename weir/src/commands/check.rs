@@ -19,8 +19,8 @@ const RECORDS_OF_AN_ENTRY: u32 = 4;
 /// Checks configurations of the filter, as the filter itself does when it starts
 ///
 /// A file is JSON or YAML, an Envoy bootstrap, or a manifest of Istio or Envoy Gateway; in these every filter is checked. Prints
-/// the quotas of each plan and class, and the records that the keys need. Exit code 0 if the filter takes all, 1 if it refuses
-/// one, 2 if a file cannot be read.
+/// the quotas of each plan and class, and the records that the keys need. Exit code 0 if the filter accepts all, 1 if it
+/// refuses one, 2 if a file cannot be read.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   weir check limits.json

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use weir::replay::Fields;
 
 use crate::decision::Decision;
-use crate::filter::{Filter, not_loaded};
+use crate::filter::{Filter, not_loaded, said};
 use crate::output::{print, say};
 
 /// Time before the request, in which the filter can fetch the keys of its directory.
@@ -86,7 +86,7 @@ impl Explain {
         host.load(&ready.module, ready.plugin).map_err(not_loaded)?;
         // The filter polls its directory from its timer.
         host.advance(BEFORE);
-        logged(&host).iter().filter(|line| line.level >= LogLevel::Warn).for_each(say);
+        said(&host).iter().filter(|line| line.level >= LogLevel::Warn).for_each(say);
         let send = || {
             host.logs().take();
             host.send_and_wait(request.clone(), |_| Response::new(status))

@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use clap::Args;
-use host_sim::{Clock, LogLevel, VmName};
+use host_sim::{Clock, LogLevel};
 use host_sim_cli::failure::Failure;
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 use weir::replay::{self, Fields};
 
-use crate::filter::{Filter, not_loaded};
+use crate::filter::{Filter, not_loaded, said};
 use crate::output::{print, say};
 
-/// Lines that are looked through for one that tells when the log begins.
+/// The log's beginning is read from one of the first lines, of which this many are looked at.
 const HEAD_LINES: usize = 1000;
 
-/// The progress is told in steps of so many bytes.
+/// The progress bar moves in steps of this number of bytes.
 const STEP: u64 = 1 << 16;
 
 /// Time before and after the log, in which the filter fetches the keys of its directory, and hands over what it has counted.
@@ -26,9 +26,9 @@ const AROUND: Duration = Duration::from_secs(1);
 
 /// Replays an access log and reports which requests the filter would have refused
 ///
-/// The log is Envoy's in JSON, a line a request, in the order of time; it is sent through the filter by its own clock. The
-/// filter sees the headers that were logged and are named with --header. Exit code 0 if the log was replayed, 1 if the filter
-/// refuses the configuration or fails, 2 if a file cannot be read.
+/// The log is Envoy's in JSON: one JSON object per line, in time order; timestamps come from the log. The filter sees the headers
+/// that were logged and are named with --header. Exit code 0 if the log was replayed, 1 if the filter refuses the configuration or
+/// fails, 2 if a file cannot be read.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples, for a log that has the key in a field \"authorization\":
   weir replay --config limits.json --header authorization=authorization access.log
@@ -45,10 +45,10 @@ pub(crate) struct Replay {
     /// A request header and the field that it was logged as; may be repeated
     #[arg(long = "header", value_name = "NAME=FIELD", value_parser = header)]
     headers: Vec<(String, String)>,
-    /// A page with plots to write
+    /// File to write a page with plots to
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// How many workers take turns
+    /// Number of workers, which take turns
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     workers: u16,
 }
@@ -112,8 +112,7 @@ impl Replay {
             .build();
         host.load(&ready.module, ready.plugin).map_err(not_loaded)?;
         host.advance(AROUND);
-        let begun = host.logs().take();
-        begun.iter().filter(|line| line.vm == VmName::Worker(0) && !line.by_host).for_each(say);
+        said(&host).iter().filter(|line| !line.by_host).for_each(say);
 
         let bar = progress(size);
         let mut unseen = 0;

@@ -23,7 +23,7 @@ pub use self::summary::{Bucket, Outcomes, Skipped, Summary};
 /// the log's beginning (see [`Entry::time`]) or before; it goes on as the log does, and timers fire on the way. A line
 /// that began before the one ahead of it counts as of the same instant. The upstream answers what the log says.
 ///
-/// `progress` is told after each line how many bytes of the log it was.
+/// `progress` is called after each line with the line's length in bytes.
 ///
 /// # Errors
 /// When the log cannot be read. Lines that are no request are skipped and counted.

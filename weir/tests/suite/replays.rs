@@ -12,7 +12,7 @@ use weir::replay::{self, Fields, Outcomes};
 
 use crate::{CONFIGURATION, guests, soak, weir_in};
 
-/// A log of so many requests, a second apart, of seven paths by turns.
+/// A log of this number of requests, a second apart, to seven paths in turn.
 fn log(lines: usize) -> String {
     let mut text = String::new();
     for line in 0..lines {

@@ -1,7 +1,8 @@
 //! The command behind `make demo`, `make up`, `make up-fleet` and `make envoy`: the backend and gateways with the filter in front of it,
-//! all on free loopback ports and on a database of their own under `target/`.
+//! all on free loopback ports and on a new database under `target/`.
 
 mod story;
+mod variables;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -18,6 +19,8 @@ use demo::served::{Gateway, Served};
 use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::variables::Variables;
+
 /// The API behind a gateway with plan quotas
 #[derive(Debug, Parser)]
 struct Cli {
@@ -29,13 +32,13 @@ struct Cli {
 enum Task {
     /// Plays a client that uses up its quota, and prints each request and answer
     Story,
-    /// Runs until it is interrupted; prints its address and keys as shell variables
+    /// Runs until it is interrupted; prints its address and keys as shell variables, and writes them to target/up.env
     Up {
         /// The gateway
         #[arg(long, value_enum, default_value = "host-sim")]
         gateway: GatewayKind,
     },
-    /// The same with two gateways that share every quota through a ledger
+    /// The same with two gateways that share every quota through a ledger; the file is target/up-fleet.env
     UpFleet,
 }
 
@@ -50,8 +53,8 @@ enum GatewayKind {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Task::Story => World::start(GatewayKind::HostSim).and_then(|world| story::play(&world)),
-        Task::Up { gateway } => World::start(gateway).and_then(|world| world.stay()),
-        Task::UpFleet => World::start_fleet().and_then(|world| world.stay()),
+        Task::Up { gateway } => World::start(gateway).and_then(|world| world.stay("up.env")),
+        Task::UpFleet => World::start_fleet().and_then(|world| world.stay("up-fleet.env")),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -119,18 +122,11 @@ impl World {
         Ok(Self { address, keys, gateways, ledger, _backend: backend, _folder: folder })
     }
 
-    /// Prints what a shell needs, and waits to be ended, so that what it has started ends with it.
-    fn stay(&self) -> anyhow::Result<()> {
-        for (name, gateway) in ["GATEWAY", "SECOND_GATEWAY"].iter().zip(&self.gateways) {
-            println!("{name}=http://{}", gateway.address());
-        }
-        if let Some(ledger) = &self.ledger {
-            println!("LEDGER=http://{}", ledger.address());
-        }
-        for (plan, key) in self.keys.iter() {
-            println!("{}={key}", plan.to_ascii_uppercase());
-        }
-        println!("# Ctrl-C ends it");
+    /// Prints the variables and writes them to a file of this name under `target/`, then waits for a signal.
+    fn stay(&self, file: &str) -> anyhow::Result<()> {
+        let variables = Variables::write(&artifacts::root().join("target").join(file), &self.variables())?;
+        println!("{variables}");
+        println!("# Ctrl-C stops the API and its gateway, and removes the file.");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let mut terminate = signal(SignalKind::terminate()).context("cannot wait for a signal")?;
@@ -139,6 +135,16 @@ impl World {
                 _ = terminate.recv() => Ok(()),
             }
         })
+    }
+
+    /// The addresses and the keys, as a shell reads them.
+    fn variables(&self) -> String {
+        let names = ["GATEWAY", "SECOND_GATEWAY"].into_iter();
+        let gateways =
+            names.zip(&self.gateways).map(|(name, gateway)| format!("{name}=http://{}\n", gateway.address()));
+        let ledger = self.ledger.iter().map(|ledger| format!("LEDGER=http://{}\n", ledger.address()));
+        let keys = self.keys.iter().map(|(plan, key)| format!("{}={key}\n", plan.to_ascii_uppercase()));
+        gateways.chain(ledger).chain(keys).collect()
     }
 }
 

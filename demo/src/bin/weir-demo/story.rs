@@ -36,7 +36,7 @@ pub(crate) fn play(world: &World) -> anyhow::Result<()> {
     pro_has_2_analytics_a_second(client, pro)?;
     a_bulk_call_costs_one(client, pro)?;
     a_webhook_arrives_signed(client, pro)?;
-    println!("\nAll of it happened.");
+    println!("\nDone: every step behaved as expected.");
     Ok(())
 }
 
@@ -94,7 +94,7 @@ fn a_bulk_call_costs_one(client: &Client, key: &str) -> anyhow::Result<()> {
     let after = remaining(client, &get("/links/count").key(key))?;
     ensure!(created == 100, "{created} links were created");
     println!(
-        "  POST /links/bulk: {created} links; {before} requests left before it, {after} after it and one more"
+        "  POST /links/bulk: {created} links; {before} requests left before; {after} left after the bulk call and one further request"
     );
     ensure!(before < after || before - after == 2, "{before} fell to {after}");
     Ok(())
@@ -117,7 +117,7 @@ fn a_webhook_arrives_signed(client: &Client, key: &str) -> anyhow::Result<()> {
     let click = client
         .send(&get(short.as_str()).header("user-agent", "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0"))?;
     expect(&click, 302)?;
-    println!("  GET {short}: to {}, and counts as no request", click.header("location").unwrap_or_default());
+    println!("  GET {short}: to {}, and is not counted", click.header("location").unwrap_or_default());
 
     let deliveries = receiver.wait_for(2, Duration::from_secs(10))?;
     let mut events = Vec::new();

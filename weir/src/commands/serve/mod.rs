@@ -24,12 +24,12 @@ use crate::output::{print, say};
 
 /// Serves the filter in front of an upstream, and prints a line for each decision
 ///
-/// A line has the time in UTC, the method, the path without its query, the status, the subscriber, the plan, the class, what
-/// remains of each quota and its limit, and the outcome unless the request was simply allowed. `-` stands for what there is
-/// not. Lines go to standard output, and all else to standard error. A changed FILE is loaded again; one that the filter
-/// refuses leaves the one before in force. The admin address has /ready, /stats, /stats/prometheus and /requests, the last 100
+/// A line has the time in UTC, the method, the path without its query, the status, the subscriber, the plan, the class, the
+/// remaining units and the limit of each quota, and the outcome unless the request was simply allowed. `-` marks a value that does
+/// not apply. Lines go to standard output, and all else to standard error. A changed FILE is reloaded; if the filter refuses it,
+/// the previous configuration keeps running. The admin address has /ready, /stats, /stats/prometheus and /requests, the last 100
 /// requests with their headers and bodies. SIGINT (Ctrl-C) and SIGTERM end the command after the requests in progress. Exit code
-/// 0 then, 1 if the filter refuses FILE, 2 if a file cannot be read or an address is taken.
+/// 0 then, 1 if the filter refuses FILE, 2 if a file cannot be read or an address is in use.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   weir serve limits.json --upstream http://127.0.0.1:3000
@@ -168,9 +168,9 @@ impl Serve {
                 () = files.changed() => match self.load(gateway) {
                     Ok(new) => {
                         ready = new;
-                        say(format_args!("{} is loaded again\n{}", self.file.display(), summary(&ready.config)));
+                        say(format_args!("{} reloaded\n{}", self.file.display(), summary(&ready.config)));
                     }
-                    Err(failure) => say(format_args!("{failure}\nthe configuration before stays in force")),
+                    Err(failure) => say(format_args!("Reload failed; still running the previous configuration: {failure}")),
                 },
                 () = document => {}
             }
@@ -181,7 +181,9 @@ impl Serve {
                     say(keys);
                 }
                 (None, _) | (_, Ok(None)) => {}
-                (_, Err(failure)) => say(format_args!("{failure}\nthe keys before stay in force")),
+                (_, Err(failure)) => {
+                    say(format_args!("Reload failed; still using the previous keys: {failure}"));
+                }
             }
         }
     }
