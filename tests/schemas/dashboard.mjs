@@ -1,18 +1,16 @@
-// Prints what is wrong with a Grafana dashboard, by Grafana's own types, as a JSON array:
+// Prints what is wrong with each of several Grafana dashboards, by Grafana's own types, as a JSON array of arrays:
 //
-//   node dashboard.mjs NODE-MODULES DASHBOARD.json
+//   node dashboard.mjs NODE-MODULES DASHBOARD.json...
 
 import { readFileSync } from "node:fs";
 
 import { typeErrors } from "./compiler.mjs";
 
-const [modules, file] = process.argv.slice(2);
-const dashboard = JSON.parse(readFileSync(file, "utf8"));
+const [modules, ...files] = process.argv.slice(2);
 
 // A panel's kind decides what its options and its fields' `custom` are; its queries are Prometheus'.
 // Kinds of panels with options for each field.
 const CUSTOM = ["timeseries", "table"];
-const kinds = [...new Set(dashboard.panels.map(({ type }) => type))].filter((kind) => kind !== "row");
 const panel = (kind) => `Json<Omit<Panel, "type" | "options" | "fieldConfig" | "targets">> & {
     type: "${kind}";
     options?: Partial<Json<${kind}.Options>>;
@@ -20,7 +18,10 @@ const panel = (kind) => `Json<Omit<Panel, "type" | "options" | "fieldConfig" | "
     targets: Json<Omit<prometheus.dataquery, "_implementsDataqueryVariant" | "_implementsPanelCfg">>[];
 }`;
 
-const text = `
+// The dashboard as a value of Grafana's types, in TypeScript.
+function typed(dashboard) {
+    const kinds = [...new Set(dashboard.panels.map(({ type }) => type))].filter((kind) => kind !== "row");
+    return `
 import type { Dashboard, FieldConfig, Panel, RowPanel } from "@grafana/grafana-foundation-sdk/dashboard";
 import type * as prometheus from "@grafana/grafana-foundation-sdk/prometheus";
 ${kinds.map((kind) => `import type * as ${kind} from "@grafana/grafana-foundation-sdk/${kind}";`).join("\n")}
@@ -31,4 +32,7 @@ type Panels = Json<RowPanel> | ${kinds.map(panel).join(" | ")};
 export const dashboard: Json<Omit<Dashboard, "panels">> = ${JSON.stringify({ ...dashboard, panels: undefined }, null, 1)};
 export const panels: Panels[] = ${JSON.stringify(dashboard.panels, null, 1)};
 `;
-console.log(JSON.stringify(typeErrors(modules, [text])[0]));
+}
+
+const dashboards = files.map((file) => JSON.parse(readFileSync(file, "utf8")));
+console.log(JSON.stringify(typeErrors(modules, dashboards.map(typed))));

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 
 use anyhow::{Context as _, ensure};
 use demo::artifacts::script;
@@ -52,8 +52,6 @@ pub fn next_form_wasm() -> &'static Path {
 /// # Errors
 /// When the script fails; it has said why on standard error.
 pub fn foreign_guest_wasm(language: &str) -> anyhow::Result<PathBuf> {
-    static BUILDING: Mutex<()> = Mutex::new(());
-    let _one_at_a_time = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(PathBuf::from(script("scripts/guest.sh", &[language])?))
 }
 
@@ -62,8 +60,6 @@ pub fn foreign_guest_wasm(language: &str) -> anyhow::Result<PathBuf> {
 /// # Errors
 /// When the script fails; it has said why on standard error.
 pub fn envoy_of(release: &str) -> anyhow::Result<PathBuf> {
-    static FETCHING: Mutex<()> = Mutex::new(());
-    let _one_at_a_time = FETCHING.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(PathBuf::from(script("envoy/get-envoy.sh", &[release])?))
 }
 

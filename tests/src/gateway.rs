@@ -15,7 +15,7 @@ use crate::envoy::{Envoy, Setup, Upstream};
 use crate::exchange::{Answer, Request};
 use crate::mesh::{self, Proxy};
 use crate::policy::Policy;
-use crate::served::{self, DIRECTORY_UPDATED};
+use crate::served::{self, DIRECTORY_ANSWERED, SEEN_WITHIN};
 
 /// A gateway that has the filter and stands in front of an upstream.
 ///
@@ -43,6 +43,9 @@ pub trait Gateway {
     /// One of the filter's counters; zero if it does not exist.
     fn counter(&self, name: &str) -> u64;
 
+    /// One of the filter's gauges; zero if it does not exist.
+    fn gauge(&self, name: &str) -> u64;
+
     /// How many lines of its log contain `text`.
     fn logged(&self, text: &str) -> usize;
 
@@ -50,7 +53,7 @@ pub trait Gateway {
     fn vms(&self) -> u64;
 }
 
-/// Lets time pass until the directory has answered every VM of a gateway that has just started.
+/// Lets time pass until the directory's list is known to every VM of a gateway that has just started.
 ///
 /// # Panics
 /// When it does not within half a minute.
@@ -58,10 +61,11 @@ pub fn wait_for_directory(gateway: &dyn Gateway) {
     const PATIENCE: Duration = Duration::from_secs(30);
     const BETWEEN: Duration = Duration::from_millis(50);
     let started = gateway.now();
-    while gateway.counter(DIRECTORY_UPDATED) < gateway.vms() {
+    while gateway.gauge(DIRECTORY_ANSWERED) == 0 {
         assert!(gateway.now() - started < PATIENCE, "the directory has not answered within {PATIENCE:?}");
         gateway.wait(BETWEEN);
     }
+    gateway.wait(SEEN_WITHIN);
 }
 
 /// Which gateway.
@@ -171,6 +175,10 @@ impl Gateway for Envoy {
 
     fn counter(&self, name: &str) -> u64 {
         self.stat(&format!("wasmcustom.{name}")).unwrap_or_else(|error| panic!("{error:#}"))
+    }
+
+    fn gauge(&self, name: &str) -> u64 {
+        Gateway::counter(self, name)
     }
 
     fn logged(&self, text: &str) -> usize {
@@ -319,6 +327,10 @@ impl Gateway for Simulator {
         self.host.metrics().counter(name)
     }
 
+    fn gauge(&self, name: &str) -> u64 {
+        self.host.metrics().gauge(name)
+    }
+
     fn logged(&self, text: &str) -> usize {
         self.host.logs().lines().iter().filter(|line| line.message.contains(text)).count()
     }
@@ -329,7 +341,7 @@ impl Gateway for Simulator {
 }
 
 /// Tells the story within one window of `window`, beginning with at least `room` of it left, and returns what it came
-/// to. On a real clock a window may end meanwhile all the same; then the story is told again in the next one.
+/// to. On a real clock a window may end meanwhile all the same; then the story is repeated in the next one.
 ///
 /// # Panics
 /// When the window ends again and again: the machine is too slow for the story.

@@ -1,4 +1,4 @@
-//! gRPC over HTTP/2 without TLS: a server that answers what it is told, and a client that sees headers and trailers.
+//! gRPC over HTTP/2 without TLS: a server that gives prepared answers, and a client that sees headers and trailers.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};

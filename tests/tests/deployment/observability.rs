@@ -10,6 +10,7 @@ use crate::tools::{json_of, pipe, run, schema_script, succeed};
 
 const DASHBOARD: &str = "envoy/grafana/weir.json";
 const RULES: &str = "envoy/prometheus/rules.yaml";
+const RULES_TESTS: [&str; 2] = ["envoy/prometheus/rules_test.yaml", "envoy/prometheus/rules_week_test.yaml"];
 
 /// An expression, and the panel or alert that has it.
 #[derive(Debug)]
@@ -68,14 +69,8 @@ fn selectors_of(expressions: &Value) -> Vec<Vec<String>> {
 
 #[test]
 fn grafana_knows_every_field_of_the_dashboard() {
-    let errors = |dashboard: &Value| {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("dashboard.json");
-        std::fs::write(&file, dashboard.to_string()).unwrap();
-        json_of(run(schema_script("dashboard.mjs").arg(file)))
-    };
-    assert_eq!(errors(&dashboard()), json!([]));
-    for (pointer, field) in [
+    //  where a field is added that does not exist, and the field
+    let rows = [
         ("", "titel"),
         ("/panels/1", "gridPosition"),
         ("/panels/1/fieldConfig/defaults", "units"),
@@ -83,12 +78,27 @@ fn grafana_knows_every_field_of_the_dashboard() {
         ("/panels/1/options", "legends"),
         ("/panels/1/targets/0", "expression"),
         ("/templating/list/0", "lable"),
-    ] {
+    ];
+    let broken = rows.map(|(pointer, field)| {
         let mut broken = dashboard();
         broken.pointer_mut(pointer).and_then(Value::as_object_mut).unwrap().insert(field.into(), json!("x"));
-        let errors = errors(&broken).to_string();
+        broken
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let good = dashboard();
+    let files = std::iter::once(&good).chain(&broken).enumerate().map(|(number, dashboard)| {
+        let file = folder.path().join(format!("{number}.json"));
+        std::fs::write(&file, dashboard.to_string()).unwrap();
+        file
+    });
+    let errors = json_of(run(schema_script("dashboard.mjs").args(files)));
+    let errors = errors.as_array().unwrap();
+    assert_eq!(errors[0], json!([]));
+    for ((_, field), errors) in rows.iter().zip(&errors[1..]) {
+        let errors = errors.to_string();
         assert!(errors.contains(&format!("'\\\"{field}\\\"' does not exist")), "{field}: {errors}");
     }
+    assert_eq!(errors.len(), 1 + rows.len());
 }
 
 #[test]
@@ -117,9 +127,7 @@ fn every_panel_has_a_place_of_its_own_and_says_what_it_shows() {
 fn the_rules_fire_when_they_should_and_only_then() {
     let root = artifacts::root();
     succeed(Command::new("promtool").args(["check", "rules"]).arg(root.join(RULES)));
-    succeed(
-        Command::new("promtool").args(["test", "rules"]).arg(root.join("envoy/prometheus/rules_test.yaml")),
-    );
+    succeed(Command::new("promtool").args(["test", "rules"]).args(RULES_TESTS.map(|file| root.join(file))));
     // Beside the rules, as compose mounts both.
     let folder = tempfile::tempdir().unwrap();
     std::fs::copy(root.join(RULES), folder.path().join("rules.yaml")).unwrap();
@@ -132,7 +140,7 @@ fn the_rules_fire_when_they_should_and_only_then() {
 
 #[test]
 fn every_alert_is_tested_and_tells_what_to_do() {
-    let tests = crate::tools::text("envoy/prometheus/rules_test.yaml");
+    let tests = RULES_TESTS.map(crate::tools::text).concat();
     let mut alerts = 0;
     for rule in rules() {
         let Some(name) = rule.get("alert").and_then(Value::as_str) else { continue };

@@ -45,6 +45,33 @@ fn the_summary_lists_every_page_once() {
 }
 
 #[test]
+fn every_picture_is_on_a_page_described_and_small() {
+    let folder = Path::new("docs/src/images");
+    let mut files: BTreeSet<_> = std::fs::read_dir(artifacts::root().join(folder))
+        .unwrap()
+        .map(|entry| folder.join(entry.unwrap().file_name()))
+        .collect();
+    assert!(files.len() > 1, "{files:?}");
+    for page in all() {
+        for picture in page.prose().flat_map(|line| line.split("![").skip(1)) {
+            let (description, target) = picture.split_once("](").unwrap();
+            let (file, _) = page.target(target.split(')').next().unwrap());
+            assert!(description.len() > 40, "{}: {description:?}", page.path.display());
+            files.remove(&file);
+            let bytes = std::fs::read(artifacts::root().join(&file)).unwrap();
+            assert!(bytes.len() < 150_000, "{}: {} bytes", file.display(), bytes.len());
+            if file.extension().is_some_and(|extension| extension == "svg") {
+                let text = String::from_utf8(bytes).unwrap();
+                let is_readable =
+                    ["<title ", "prefers-color-scheme: dark"].iter().all(|part| text.contains(part));
+                assert!(is_readable, "{}", file.display());
+            }
+        }
+    }
+    assert!(files.is_empty(), "no page shows {files:?}");
+}
+
+#[test]
 fn the_filter_accepts_the_configurations_that_pages_show_and_refuses_those_that_it_is_said_to_refuse() {
     let mut seen = BTreeSet::new();
     for page in all() {
@@ -60,7 +87,7 @@ fn the_filter_accepts_the_configurations_that_pages_show_and_refuses_those_that_
                 ["json", "refused"] => assert!(judged(&json()).is_err(), "{shown}"),
                 // What the filter or a service answers.
                 ["json", "answer"] => drop(json()),
-                ["text" | "nginx"] => {}
+                ["text"] | ["text", "server"] => {}
                 // Run where they can be: see `commands`.
                 ["sh" | "console", ..] => {}
                 _ => panic!("a block of an unknown kind: {info:?} in {shown}"),
@@ -240,6 +267,29 @@ fn every_make_target_that_a_page_names_exists() {
     assert!(named > 10, "{named}");
 }
 
+#[test]
+fn every_script_that_a_page_a_workflow_or_another_script_names_exists() {
+    let text = |path: &Path| std::fs::read_to_string(path).unwrap();
+    let root = artifacts::root();
+    let mut texts = vec![text(&root.join("Makefile")), text(&root.join(".ci/run"))];
+    for folder in ["scripts", ".github/workflows", "filter", "envoy"] {
+        let files = std::fs::read_dir(root.join(folder)).unwrap().map(|entry| entry.unwrap().path());
+        texts.extend(files.filter(|file| file.is_file()).map(|file| text(&file)));
+    }
+    texts.extend(all().iter().map(|page| text(&root.join(&page.path))));
+    let is_of_name = |letter: char| letter.is_ascii_alphanumeric() || "_./-".contains(letter);
+    let scripts: BTreeSet<_> = texts
+        .iter()
+        .flat_map(|text| text.split(|letter| !is_of_name(letter)))
+        .filter(|word| word.ends_with(".sh") || word.ends_with(".py"))
+        .filter(|word| ["scripts/", "filter/", "envoy/"].iter().any(|folder| word.starts_with(folder)))
+        .collect();
+    assert!(scripts.len() > 10, "{scripts:?}");
+    for script in scripts {
+        assert!(root.join(script).is_file(), "{script}");
+    }
+}
+
 /// The help of a command of this workspace, and that of its subcommands.
 fn help(command: &str) -> String {
     let run = |arguments: &[&str]| {
@@ -265,10 +315,20 @@ fn help(command: &str) -> String {
     whole
 }
 
+const COMMANDS: [&str; 5] = ["backend", "host-sim", "weir", "weir-bench", "weir-ledger"];
+
+#[test]
+fn every_command_of_a_release_prints_its_own_name_with_its_version() {
+    for command in COMMANDS.into_iter().filter(|command| *command != "weir-bench") {
+        let output = Command::new(artifacts::command(command)).arg("--version").output().unwrap();
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(printed, format!("{command} {}\n", env!("CARGO_PKG_VERSION")));
+    }
+}
+
 #[test]
 fn every_option_of_our_commands_that_a_page_names_exists() {
-    let helps =
-        ["backend", "host-sim", "weir", "weir-bench", "weir-ledger"].map(|command| (command, help(command)));
+    let helps = COMMANDS.map(|command| (command, help(command)));
     let has = |help: &str, option: &str| words(help).any(|word| word == option);
     let shipped = shipped("envoy");
     let mut named = 0;

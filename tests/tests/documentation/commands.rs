@@ -9,26 +9,35 @@
 //! | `build` | minutes: it builds from nothing, and what it builds is tested elsewhere |
 //! | `cluster` | a Kubernetes cluster, or a registry |
 //! | `containers` | Docker |
-//! | `host` | a machine of its own: it listens on fixed ports, or writes to system folders |
+//! | `host` | a separate machine: it listens on fixed ports, or writes to system folders |
+//!
+//! A block `console,server` is a command that keeps running until the page ends. A block `text,server` is what the server that was
+//! started last prints next. On a page with servers, the commands use free ports in place of those that the page shows.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use demo::clock::wait_for_room;
+use demo::clock::{eventually, wait_for_room};
 use serde_json::json;
 use tests::artifacts;
 use tests::process::Process;
 
 use crate::pages::{Block, Page, all};
 
-const MARKS: [&str; 4] = ["build", "cluster", "containers", "host"];
+const MARKS: [&str; 5] = ["build", "cluster", "containers", "host", "server"];
+
+const MINUTE: Duration = Duration::from_secs(60);
+/// What a server may take to print a line.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a reader of the book has built already, and what stands for the time that building takes: `cargo run` runs what is built,
 /// and `make` runs in the repository.
 const PRELUDE: &str = r#"
 set -uo pipefail
+source "$REPOSITORY/target/up.env"
 make() { command make --no-print-directory --directory "$REPOSITORY" "$@"; }
 cargo() {
     case $1 in
@@ -74,28 +83,27 @@ fn readers_folder(pages: &[Page]) -> tempfile::TempDir {
     folder
 }
 
-fn bash(script: &str, folder: &Path, variables: &[String]) -> Output {
+fn bash(script: &str, folder: &Path) -> Command {
     let commands = artifacts::command("host-sim").parent().unwrap();
     let path = std::env::join_paths(
         std::iter::once(commands.to_path_buf())
             .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
     );
-    let variables = variables.iter().filter_map(|line| line.split_once('='));
-    Command::new("bash")
+    let mut command = Command::new("bash");
+    command
         .arg("-c")
         .arg(format!("{PRELUDE}{script}"))
         .current_dir(folder)
         .env("PATH", path.unwrap())
+        .env("PYTHONUNBUFFERED", "1")
         .env("REPOSITORY", artifacts::root())
-        .envs(variables)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
+        .stdin(Stdio::null());
+    command
 }
 
 /// The commands of a block of `console`, and the lines that the page says they print, on either stream.
 fn session(block: &Block) -> (String, Vec<&str>) {
-    let (mut commands, mut printed) = ("exec 2>&1\n".to_owned(), Vec::new());
+    let (mut commands, mut printed) = (String::new(), Vec::new());
     for line in block.text.lines() {
         // The shell's prompts: for a command, and for the rest of one.
         match line.strip_prefix("$ ").or_else(|| line.strip_prefix("> ")) {
@@ -105,6 +113,63 @@ fn session(block: &Block) -> (String, Vec<&str>) {
         }
     }
     (commands, printed)
+}
+
+/// A free port for each port of this machine that a page with servers names.
+fn free_ports(page: &Page) -> BTreeMap<String, u16> {
+    let blocks = page.blocks();
+    if !blocks.iter().any(|block| block.info == ["console", "server"]) {
+        return BTreeMap::new();
+    }
+    let named: BTreeSet<&str> = blocks
+        .iter()
+        .flat_map(|block| block.text.split("127.0.0.1:").skip(1))
+        .filter_map(|text| text.split(|letter: char| !letter.is_ascii_digit()).next())
+        .collect();
+    // All are taken before one is given back, so that they differ.
+    let taken =
+        named.iter().map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect::<Vec<_>>();
+    let free = taken.iter().map(|listener| listener.local_addr().unwrap().port());
+    named.into_iter().map(str::to_owned).zip(free).collect()
+}
+
+/// A text with other ports.
+fn with_ports(text: &str, ports: &BTreeMap<String, u16>) -> String {
+    let pieces = text.split_inclusive(|letter: char| !letter.is_ascii_digit());
+    let replaced = pieces.map(|piece| {
+        let number = piece.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+        match ports.get(number) {
+            Some(port) => format!("{port}{}", &piece[number.len()..]),
+            None => piece.to_owned(),
+        }
+    });
+    replaced.collect()
+}
+
+/// A command of a page that keeps running.
+struct Server {
+    process: Process,
+    /// Number of lines up to the last one that was waited for.
+    seen: usize,
+}
+
+impl Server {
+    fn start(command: &str, folder: &Path) -> Self {
+        let process = Process::start("a server of the page", &mut bash(&format!("exec {command}"), folder));
+        Self { process: process.unwrap(), seen: 0 }
+    }
+
+    /// Waits for these lines, in this order, after those that were waited for before.
+    fn prints(&mut self, lines: &[&str]) {
+        for line in lines {
+            let wanted = without_numbers(line);
+            let found = eventually(line, PATIENCE, || {
+                let printed = self.process.output().lines();
+                printed.iter().skip(self.seen).position(|line| without_numbers(line) == wanted)
+            });
+            self.seen += 1 + found.unwrap();
+        }
+    }
 }
 
 /// A line without its numbers, most of which depend on when it is printed.
@@ -146,13 +211,13 @@ impl Drop for Demo {
 fn every_block_of_commands_that_a_page_shows_can_be_run_and_prints_what_the_page_says() {
     assert!(artifacts::filter_wasm().is_file());
     let pages = all();
-    let folder = readers_folder(&pages);
-    let demo = Demo::start();
-    let variables = demo.0.output().lines();
+    let _demo = Demo::start();
     let mut run = 0;
     for page in &pages {
+        let (folder, ports) = (readers_folder(&pages), free_ports(page));
+        let mut servers: Vec<Server> = Vec::new();
         // A page uses up the quota of one minute.
-        wait_for_room(Duration::from_secs(60), Duration::from_secs(25));
+        wait_for_room(MINUTE, Duration::from_secs(25));
         for block in page.blocks() {
             let info: Vec<_> = block.info.iter().map(String::as_str).collect();
             let shown = format!("{}:\n{}", page.path.display(), block.text);
@@ -161,11 +226,24 @@ fn every_block_of_commands_that_a_page_shows_can_be_run_and_prints_what_the_page
                 ["console"] => {
                     let (commands, printed) = session(&block);
                     assert!(!printed.is_empty(), "{shown}prints nothing that could be checked");
-                    (commands, printed)
+                    (format!("exec 2>&1\n{commands}"), printed)
+                }
+                ["console", "server"] => {
+                    let (command, printed) = session(&block);
+                    let mut server = Server::start(&with_ports(&command, &ports), folder.path());
+                    server.prints(&printed);
+                    servers.push(server);
+                    wait_for_room(MINUTE, Duration::from_secs(10));
+                    continue;
+                }
+                ["text", "server"] => {
+                    let server = servers.last_mut().unwrap_or_else(|| panic!("no server runs: {shown}"));
+                    server.prints(&block.text.lines().filter(|line| !line.is_empty()).collect::<Vec<_>>());
+                    continue;
                 }
                 _ => continue,
             };
-            let output = bash(&script, folder.path(), &variables);
+            let output = bash(&with_ports(&script, &ports), folder.path()).output().unwrap();
             let [stdout, stderr] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
             assert!(info == ["console"] || output.status.success(), "{shown}{stdout}{stderr}");
             let mut lines = stdout.lines().map(without_numbers);
@@ -176,7 +254,7 @@ fn every_block_of_commands_that_a_page_shows_can_be_run_and_prints_what_the_page
             run += 1;
         }
     }
-    assert!(run >= 8, "{run}");
+    assert!(run >= 20, "{run}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use tests::artifacts;
 
-/// A page, with its includes put in.
+/// A page.
 pub(crate) struct Page {
     /// Path from the root of the repository.
     pub(crate) path: PathBuf,
@@ -28,7 +28,9 @@ impl Page {
     fn read(path: PathBuf) -> Self {
         let mut lines = Vec::new();
         let mut open: Option<String> = None;
-        for text in with_includes(&path).lines() {
+        let whole = std::fs::read_to_string(artifacts::root().join(&path)).unwrap();
+        assert!(!whole.contains("{{#"), "{}: a page read on a code host would show this", path.display());
+        for text in whole.lines() {
             match (text.strip_prefix("```"), &open) {
                 (Some(info), None) => open = Some(info.to_owned()),
                 (Some(_), Some(_)) => open = None,
@@ -112,27 +114,6 @@ fn below(folder: &Path, relative: &str) -> PathBuf {
     path
 }
 
-fn with_includes(path: &Path) -> String {
-    let text = std::fs::read_to_string(artifacts::root().join(path)).unwrap();
-    let mut whole = String::new();
-    for line in text.lines() {
-        match line.strip_prefix("{{#include ").and_then(|rest| rest.strip_suffix("}}")) {
-            Some(included) => {
-                let file = artifacts::root().join(below(path.parent().unwrap(), included));
-                whole += &std::fs::read_to_string(&file).unwrap_or_else(|error| {
-                    panic!("{} includes {}: {error}", path.display(), file.display())
-                });
-            }
-            None => {
-                assert!(!line.contains("{{#"), "{}: {line}", path.display());
-                whole += line;
-                whole.push('\n');
-            }
-        }
-    }
-    whole
-}
-
 /// The pages of the book.
 pub(crate) fn book() -> Vec<Page> {
     let mut pages = markdown_in(Path::new("docs/src"));
@@ -144,7 +125,7 @@ pub(crate) fn book() -> Vec<Page> {
 /// The pages of the book, the first page of the repository, and those of the folders that the book describes.
 pub(crate) fn all() -> Vec<Page> {
     let mut pages = book();
-    pages.push(Page::read("README.md".into()));
+    pages.extend(["README.md", "CONTRIBUTING.md", "SECURITY.md"].map(|path| Page::read(path.into())));
     pages.extend(markdown_in(Path::new("envoy")).into_iter().map(Page::read));
     pages
 }

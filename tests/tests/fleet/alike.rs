@@ -81,7 +81,7 @@ fn a_charge_is_settled_and_refunded_for_all_gateways() {
         assert!([200, 503].contains(&answer.status()), "{answer}");
         used += cost;
     }
-    // Once everything is stated, each gateway tells the same, in requests.
+    // Once everything is stated, each gateway shows the same, in requests.
     for gateway in &fleet.gateways {
         clock::eventually("the same is left everywhere", PATIENCE, || {
             let usage = gateway.send(&get("/quota").key("key")).unwrap().json().unwrap();

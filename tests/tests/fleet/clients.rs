@@ -21,7 +21,7 @@ pub(crate) struct Traffic {
     pub(crate) per_second: f64,
     /// How long it sends at most.
     pub(crate) most: Duration,
-    /// After so many admitted requests it goes on for a moment, and ends.
+    /// After this number of admitted requests it goes on for a moment, and ends.
     pub(crate) enough: usize,
 }
 
@@ -79,23 +79,36 @@ impl Seen {
 pub(crate) fn send(gateways: &[SocketAddr], traffic: &[(String, Traffic)]) -> Vec<Seen> {
     let runtime = Runtime::new().unwrap();
     runtime.block_on(async {
-        let customers = traffic.iter().map(|(key, traffic)| {
-            let (gateways, key, traffic) = (gateways.to_vec(), key.clone(), *traffic);
-            tokio::spawn(async move { send_of(&gateways, &key, traffic).await })
-        });
+        let mut customers = Vec::new();
+        for (key, traffic) in traffic {
+            let mut connections = Vec::new();
+            for gateway in gateways {
+                let opening: JoinSet<_> = (0..traffic.burst).map(|_| opened(*gateway)).collect();
+                connections.push(opening.join_all().await);
+            }
+            customers.push((connections, key.clone(), *traffic));
+        }
+        let customers: Vec<_> = customers
+            .into_iter()
+            .map(|(connections, key, traffic)| tokio::spawn(send_of(connections, key, traffic)))
+            .collect();
         let mut seen = Vec::new();
-        for customer in customers.collect::<Vec<_>>() {
+        for customer in customers {
             seen.push(customer.await.unwrap());
         }
         seen
     })
 }
 
-async fn send_of(gateways: &[SocketAddr], key: &str, traffic: Traffic) -> Seen {
-    let mut connections: Vec<Vec<Connection>> = gateways
-        .iter()
-        .map(|gateway| (0..traffic.burst).map(|_| Connection::to(*gateway)).collect())
-        .collect();
+/// A connection to a gateway, opened by a request that is not counted: to open thousands takes a gateway longer than it waits for a ledger.
+async fn opened(gateway: SocketAddr) -> Connection {
+    let mut connection = Connection::to(gateway);
+    connection.send(&Request::new(Method::OPTIONS, "/links")).await.unwrap();
+    connection
+}
+
+/// Sends a key's traffic over connections to each gateway.
+async fn send_of(mut connections: Vec<Vec<Connection>>, key: String, traffic: Traffic) -> Seen {
     let (mut seen, began) = (Seen::default(), Instant::now());
     let (mut next, mut ends) = (began, began + traffic.most);
     let mut is_enough = false;
@@ -104,10 +117,10 @@ async fn send_of(gateways: &[SocketAddr], key: &str, traffic: Traffic) -> Seen {
     while Instant::now().max(next) < ends || is_enough && after == 0 {
         sleep_until(next).await;
         after += usize::from(is_enough);
-        let gateway = rand::random_range(0..gateways.len());
+        let gateway = rand::random_range(0..connections.len());
         let mut burst = JoinSet::new();
         for mut connection in connections[gateway].drain(..) {
-            let request = get("/links").key(key);
+            let request = get("/links").key(&key);
             burst.spawn(async move {
                 let sent = Instant::now();
                 let answer = connection.send(&request).await.unwrap();
@@ -129,18 +142,16 @@ async fn send_of(gateways: &[SocketAddr], key: &str, traffic: Traffic) -> Seen {
     seen
 }
 
-/// Sends a key's requests to all gateways at once, so many to each at each of these instants, which are since 1970.
+/// Sends `requests` requests of a key to each gateway at each of these instants, which are since 1970.
 pub(crate) fn send_at(gateways: &[SocketAddr], key: &str, requests: usize, instants: &[Duration]) -> Seen {
     let runtime = Runtime::new().unwrap();
     runtime.block_on(async {
         let mut senders = JoinSet::new();
         for (gateway, address) in gateways.iter().enumerate() {
             for _ in 0..requests {
-                let (mut connection, key, instants) =
-                    (Connection::to(*address), key.to_owned(), instants.to_vec());
+                let (address, key, instants) = (*address, key.to_owned(), instants.to_vec());
                 senders.spawn(async move {
-                    // Opened before, by a request that is not counted.
-                    connection.send(&Request::new(Method::OPTIONS, "/links")).await.unwrap();
+                    let mut connection = opened(address).await;
                     let mut answers = Vec::new();
                     for instant in instants {
                         sleep(instant.saturating_sub(clock::now())).await;
@@ -161,7 +172,7 @@ pub(crate) fn send_at(gateways: &[SocketAddr], key: &str, requests: usize, insta
     })
 }
 
-/// Sends so many requests of a key at once, of which `leave` wait for no longer than `patience`. Returns how many were admitted.
+/// Sends `requests` requests of a key at once, of which `leave` wait for no longer than `patience`. Returns how many were admitted.
 pub(crate) fn send_and_leave(
     gateway: SocketAddr,
     key: &str,
@@ -173,9 +184,9 @@ pub(crate) fn send_and_leave(
     runtime.block_on(async {
         let (mut senders, at) = (JoinSet::new(), clock::now() + Duration::from_secs(1));
         for number in 0..requests {
-            let (mut connection, key) = (Connection::to(gateway), key.to_owned());
+            let key = key.to_owned();
             senders.spawn(async move {
-                connection.send(&Request::new(Method::OPTIONS, "/links")).await.unwrap();
+                let mut connection = opened(gateway).await;
                 sleep(at.saturating_sub(clock::now())).await;
                 let request = get("/links").key(&key);
                 let answer = connection.send(&request);

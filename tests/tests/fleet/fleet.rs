@@ -200,7 +200,7 @@ impl Fleet {
     }
 
     /// Starts another gateway. Unless the policy says otherwise, nothing passes without the ledger, which a machine as busy as this may not hear
-    /// in time: a limit that is exceeded is then the fleet's fault. Its clock is ahead by so many milliseconds.
+    /// in time: a limit that is exceeded is then the fleet's fault. Its clock is ahead by `clock` milliseconds.
     pub(crate) fn add_gateway(&mut self, policy: &Policy, clock: i64) {
         let policy = match policy.as_value().get("fleet") {
             Some(_) => policy.clone(),
@@ -255,7 +255,7 @@ fn ledger_cluster(addresses: &[SocketAddr]) -> Value {
     cluster
 }
 
-/// A library that has a program's clock be ahead by so many milliseconds.
+/// A library that puts a program's clock ahead by this number of milliseconds.
 fn clock_library(ahead: i64) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fleet/clock_ahead.c");

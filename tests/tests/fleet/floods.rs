@@ -39,17 +39,22 @@ fn a_key_with_nothing_left_costs_one_statement_of_each_gateway_a_second() {
     };
     let (_, passed) = flood(Duration::from_secs(4));
     assert_eq!(passed, LIMIT);
-    let (before, time) = (fleet.statements(), Duration::from_secs(5));
-    let (requests, passed) = flood(time);
-    let each_second = (fleet.statements() - before) / time.as_secs_f64();
-    println!("{} requests a second: {each_second} statements", requests / 5);
-    assert_eq!(passed, 0);
-    // The time begins and ends with one.
+    // The time begins and ends with one statement.
+    let time = Duration::from_secs(5);
     let most = GATEWAYS as f64 * (time.as_secs_f64() + 1.0) / time.as_secs_f64();
-    assert!(requests > 10_000 && each_second <= most, "{requests}: {each_second} statements a second");
+    let mut each_second = f64::INFINITY;
+    clock::eventually("the pauses have grown", 5 * time, || {
+        let before = fleet.statements();
+        let (requests, passed) = flood(time);
+        each_second = (fleet.statements() - before) / time.as_secs_f64();
+        println!("{} requests a second: {each_second} statements", requests / 5);
+        assert!(requests > 10_000 && passed == 0, "{requests}, {passed} admitted");
+        (each_second <= most).then_some(())
+    })
+    .unwrap_or_else(|error| panic!("{each_second} statements a second: {error}"));
 }
 
-/// So many customers send one request each, one after the other.
+/// Each of `customers` customers sends one request, one customer after the other.
 fn check_slow_keys(customers: usize) {
     let near = Duration::from_millis(10);
     let shape = Shape { store: Store::redis(), round_trip: near, beside: Beside::Nobody, ..Shape::default() };
@@ -95,7 +100,7 @@ fn what_clients_do_not_wait_for_is_left_to_the_other_gateway() {
     assert_eq!(rest, LEAVE);
 }
 
-/// So many requests of a key at once: nobody else is refused.
+/// One customer sends `at_once` requests at the same time. The filter refuses no other customer.
 fn check_crowd(at_once: usize) {
     const OTHERS: usize = 20;
     let shape = Shape {
@@ -105,7 +110,7 @@ fn check_crowd(at_once: usize) {
         beside: Beside::Nobody,
         ..Shape::default()
     };
-    // A worker that takes in so many requests may hear the ledger too late. By default, what follows then refuses nobody else either.
+    // A worker that takes in this number of requests may read the ledger's answer too late. By default, nobody else is refused then either.
     let policy = policy(LIMIT, keys(OTHERS + 1)).with("fleet", json!({"cluster": "ledger"}));
     let fleet = Fleet::start(&policy, shape);
     let (addresses, at) = (fleet.addresses(), clock::now() + Duration::from_secs(5));

@@ -7,7 +7,7 @@ use tests::backend::Service;
 use tests::clock;
 use tests::envoy::{Envoy, Setup, Upstream};
 use tests::exchange::{Request, get};
-use tests::gateway::{Gateway as _, wait_for_directory};
+use tests::gateway::wait_for_directory;
 use tests::policy::Policy;
 
 /// Waits until the counters are these; the filter hands over what it has counted several times a second.
@@ -119,13 +119,22 @@ fn polls_of_the_directory_are_counted() {
     let setup = Setup::new(policy, Upstream::DirectResponse).keys_from(service.directory());
     let envoy = Envoy::start(setup).unwrap();
     wait_for_directory(&envoy);
-    for outcome in ["updated", "unchanged", "failed", "skipped", "over_capacity"] {
-        let counter = format!("weir_directory_{outcome}_total");
-        assert!(envoy.prometheus(&counter).is_ok(), "there is no {counter}");
+    let polls = |result: &str| format!("weir_directory_polls_total{{result=\"{result}\"}}");
+    let results = ["changed", "unchanged", "failed", "malformed", "broken_off"].map(polls);
+    let others = ["skipped_total", "leaders_total", "rows", "refused_rows", "version"];
+    let others = others.map(|name| format!("weir_directory_{name}"));
+    for metric in results.iter().chain(&others) {
+        assert!(envoy.prometheus(metric).is_ok(), "there is no {metric}");
     }
-    assert_eq!(envoy.prometheus("weir_directory_updated_total").unwrap(), envoy.vms());
-    clock::eventually("a poll without news", Duration::from_secs(10), || {
-        (envoy.prometheus("weir_directory_unchanged_total").ok()? > 0).then_some(())
+    let value = |name: &str| envoy.prometheus(&format!("weir_directory_{name}")).unwrap();
+    assert_eq!(value("rows"), service.keys.iter().count() as u64);
+    clock::eventually("a poll that changed the list, and one without news", Duration::from_secs(10), || {
+        let [changed, unchanged] = ["changed", "unchanged"].map(|result| envoy.prometheus(&polls(result)));
+        (changed.ok()? == 1 && unchanged.ok()? > 0 && value("bytes_total") > 0).then_some(())
     })
     .unwrap();
+    let now = clock::now().as_secs();
+    for since in ["answered_timestamp_seconds", "leader_since_timestamp_seconds"] {
+        assert!((now - 60..=now).contains(&value(since)), "{since}: {}", value(since));
+    }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -106,27 +108,46 @@ fn a_caller_sees_at_each_simulator_what_it_has_used_at_all() {
     assert_eq!(seen(&clients[1]), (Some(6), json!("gateway")));
 }
 
+/// The variables that a shell has after it has read the file.
+fn sourced(file: &Path) -> BTreeMap<String, String> {
+    let read =
+        Command::new("bash").args(["-c", r#"set -a && source "$0" && env"#]).arg(file).env_clear().output();
+    let read = read.unwrap();
+    assert!(read.status.success(), "{read:?}");
+    let lines = String::from_utf8(read.stdout).unwrap();
+    lines
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
 #[test]
 fn what_is_used_at_one_gateway_of_the_demo_counts_at_the_other() {
     let mut up = Command::new(artifacts::command("weir-demo"));
     let mut demo = Process::start("weir-demo", up.arg("up-fleet")).unwrap();
     demo.wait_for(|line| line.starts_with("# Ctrl-C").then_some(())).unwrap();
     let printed = demo.output().lines();
-    let variables: BTreeMap<&str, &str> = printed.iter().filter_map(|line| line.split_once('=')).collect();
+    let file = printed.iter().find_map(|line| line.strip_prefix("#   source ")).unwrap().trim_matches('"');
+    let file = Path::new(file);
+    // It has keys.
+    assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    let variables = sourced(file);
     let client =
         |name: &str| Client::to(variables[name].strip_prefix("http://").unwrap().parse().unwrap()).unwrap();
     assert_eq!(client("LEDGER").send(&get("/readyz")).unwrap().status(), 200);
     let gateways = ["GATEWAY", "SECOND_GATEWAY"].map(client);
     clock::wait_for_room(MINUTE.0, Duration::from_secs(20));
     for gateway in &gateways {
-        pass_until(gateway, variables["FREE"], 30);
+        pass_until(gateway, &variables["FREE"], 30);
     }
-    assert_used_up(&gateways, variables["FREE"]);
+    assert_used_up(&gateways, &variables["FREE"]);
 
-    // It ends what it has started.
+    // It ends what it has started, and removes the file.
     let asked = Command::new("kill").arg(demo.id().to_string()).status();
     assert!(asked.unwrap().success() && demo.wait().unwrap().success());
     for name in ["GATEWAY", "SECOND_GATEWAY", "LEDGER"] {
         assert!(client(name).send(&get("/readyz")).is_err(), "{name}");
     }
+    assert!(!file.exists());
 }

@@ -108,7 +108,7 @@ fn ten_switches_of_the_extension_admit_at_most_one_more_limit() {
     assert_at_most_one_more_limit(Updates::Extension);
 }
 
-/// An Envoy whose forms of the filter are told apart by what they have left of a key that both count.
+/// An Envoy with two forms of the filter, which differ in what is left of a key that both count.
 struct TwoForms {
     gateway: Gateway,
     /// What the form in force has left of the key `probe`.

@@ -147,7 +147,7 @@ fn cpu_per_request(process: u32, address: SocketAddr) -> f64 {
     spent.expect("the process's time").as_secs_f64() * 1e6 / requests
 }
 
-/// Asks again and again until it is told that the connection closes. It is owed every answer till then.
+/// Sends requests until an answer says that the connection closes. Each of them must be answered.
 async fn ask_until_closed(address: SocketAddr, answered: Arc<AtomicUsize>) {
     let post = Request::new(Method::POST, "/links").key(KEY).json(&serde_json::json!({"a": 1}));
     let mut connection = Connection::to(address);

@@ -103,7 +103,7 @@ fn while_the_directory_is_not_ready_invented_keys_have_one_quota_for_their_addre
     for (what, line, envoy) in &envoys {
         assert_not_ready(envoy, 1500);
         assert_eq!(envoy.counter("none", "standard", "unknown_key").unwrap(), 0, "a directory that {what}");
-        clock::eventually(line, Duration::from_secs(20), || (said(envoy, line) >= envoy.vms()).then_some(()))
+        clock::eventually(line, Duration::from_secs(20), || (said(envoy, line) > 0).then_some(()))
             .unwrap_or_else(|error| panic!("a directory that {what}: {error:#}"));
     }
 }
@@ -213,34 +213,35 @@ fn a_cluster_that_the_gateway_lacks_is_named_once_and_the_next_failure_as_well()
     let failed = || Gateway::counter(&envoy, Event::DirectoryFailed.metric());
     let fails_thrice = || {
         let before = failed();
-        clock::eventually("three failures of each VM", Duration::from_secs(20), || {
-            (failed() >= before + 3 * envoy.vms()).then_some(())
+        clock::eventually("three failures", Duration::from_secs(20), || {
+            (failed() >= before + 3).then_some(())
         })
         .unwrap();
     };
     let lacks = format!(
-        "this gateway has no cluster {CLUSTER:?}; add it, or correct directory.cluster; no keys are known"
+        "this gateway has no cluster {CLUSTER:?}; add it, or correct directory.cluster; no list is complete yet"
     );
     let lines = || {
-        [lacks.as_str(), "answered status 503; no keys are known", "answers again"]
-            .map(|line| said(&envoy, line))
+        let lines = [lacks.as_str(), "answered status 503; no list is complete yet", "answers again"]
+            .map(|line| said(&envoy, line));
+        // Each leader says it once. On a machine that is held up, another VM may come to lead.
+        let leaders = Gateway::counter(&envoy, Event::DirectoryLed.metric());
+        assert!(lines.iter().all(|said| *said <= leaders), "{lines:?}, {leaders} leaders");
+        lines.map(|said| said.min(1))
     };
-    let vms = envoy.vms();
 
     fails_thrice();
-    assert_eq!(lines(), [vms, 0, 0], "{} failures", failed());
+    assert_eq!(lines(), [1, 0, 0], "{} failures", failed());
     discover(folder.path(), &[cluster(failing.address())]);
-    clock::eventually("another failure", Duration::from_secs(20), || (lines()[1] == vms).then_some(()))
+    clock::eventually("another failure", Duration::from_secs(20), || (lines()[1] == 1).then_some(()))
         .unwrap();
     fails_thrice();
-    assert_eq!(lines(), [vms, vms, 0]);
+    assert_eq!(lines(), [1, 1, 0]);
     discover(folder.path(), &[cluster(server.address())]);
     wait_for_directory(&envoy);
-    clock::eventually("the end of the failures", Duration::from_secs(10), || {
-        (lines()[2] == vms).then_some(())
-    })
-    .unwrap();
-    assert_eq!(lines(), [vms, vms, vms]);
+    clock::eventually("the end of the failures", Duration::from_secs(10), || (lines()[2] == 1).then_some(()))
+        .unwrap();
+    assert_eq!(lines(), [1, 1, 1]);
 }
 
 #[test]

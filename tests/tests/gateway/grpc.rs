@@ -84,7 +84,7 @@ fn envoy(policy: Policy, server: SocketAddr, nobody: SocketAddr) -> Envoy {
     amended.unwrap()
 }
 
-/// Units left of the class, as the caller is told without being charged.
+/// Units left of the class, as the caller sees them without being charged.
 fn left(envoy: &Envoy) -> u64 {
     let usage = envoy.send(&get("/quota").key(KEY)).unwrap().json().unwrap();
     let classes = usage["classes"].as_array().unwrap();

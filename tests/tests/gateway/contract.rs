@@ -1,4 +1,4 @@
-//! The contract, statement by statement, on the simulator and on a real Envoy, also as Istio and Envoy Gateway configure it. Each module is a section of it.
+//! The contract, statement by statement, on the simulator and on a real Envoy, and a part of it as Istio and Envoy Gateway configure one.
 
 use std::time::Duration;
 
@@ -265,8 +265,12 @@ fn a_browser_is_shown_the_rate_limit_headers(kind: Kind) {
     }
 }
 
-on_gateways! { [simulator: SIMULATOR, ngx: NGX, no_shared_data: NO_SHARED_DATA, envoy: Envoy, istio: Istio, envoy_gateway: EnvoyGateway] {
+// Thousands of requests for each plan, whose limits are the same on every host.
+on_gateways! { [plans_in_the_simulator: SIMULATOR, plans_in_envoy: Envoy] {
     every_plan_is_served_its_standard_limit_and_refused_the_next
+}}
+
+on_gateways! { [simulator: SIMULATOR, ngx: NGX, no_shared_data: NO_SHARED_DATA, envoy: Envoy] {
     every_plan_is_served_its_analytics_limit_and_refused_the_next
     analytics_and_events_share_their_limit
     free_is_told_that_analytics_is_not_in_its_plan_and_is_not_charged
@@ -276,6 +280,13 @@ on_gateways! { [simulator: SIMULATOR, ngx: NGX, no_shared_data: NO_SHARED_DATA, 
     two_keys_of_one_workspace_share_data_and_count_apart
     only_reads_of_analytics_and_events_use_the_analytics_limits
     a_bulk_call_of_100_links_costs_one_and_one_of_101_creates_none
+    callers_without_a_known_key_are_answered_by_the_service_after_their_address_quota
+    a_browser_is_shown_the_rate_limit_headers
+}}
+
+// What the two gateways configure differently: whom a request is from, what it passes before and after the filter.
+on_gateways! { [istio: Istio, envoy_gateway: EnvoyGateway] {
+    free_starts_with_59_left_until_the_next_minute_and_is_told_when_to_come_back
     callers_without_a_known_key_are_answered_by_the_service_after_their_address_quota
     a_browser_is_shown_the_rate_limit_headers
 }}

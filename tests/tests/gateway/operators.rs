@@ -9,7 +9,6 @@ use std::thread;
 use std::time::Duration;
 
 use filter::config::Config;
-use filter::decide::metric::Event;
 use host_sim::{Host, Response};
 use http::Method;
 use serde_json::{Value, json};
@@ -19,7 +18,7 @@ use tests::client::Client;
 use tests::clock;
 use tests::envoy::{Envoy, Setup, Upstream};
 use tests::exchange::{Request, get, post};
-use tests::gateway::{Gateway, module, plugin};
+use tests::gateway::{module, plugin, wait_for_directory};
 use tests::operators;
 use tests::policy::{self, Policy};
 use tests::process::Process;
@@ -354,12 +353,8 @@ fn a_subscriber_of_the_directory_is_seen_and_reset() {
     let policy = Policy::deployed().unwrap().with_at("/plans/free/standard", json!(["2/month"]));
     let setup = Setup::new(policy, Upstream::DirectResponse).keys_from(service.directory());
     let mut gateway = InEnvoy::start(setup);
-    // The filter of each listener polls in each VM.
-    clock::eventually("the directory", Duration::from_secs(30), || {
-        (Gateway::counter(&gateway.envoy, Event::DirectoryUpdated.metric()) >= 2 * gateway.envoy.vms())
-            .then_some(())
-    })
-    .unwrap();
+    // One list serves the filters of both listeners.
+    wait_for_directory(&gateway.envoy);
     let path = format!("/weir/subscribers/{}", created.id);
     let (status, state) = gateway.operate(Method::GET, &path);
     assert_eq!(status, 200, "{state}");

@@ -1,0 +1,37 @@
+//! What passes a gateway: the filter in the simulator and in a real Envoy, in front of the service and of others. Each file is a promise.
+
+mod access_log;
+mod addresses;
+mod answers;
+mod budgets;
+mod clients;
+mod contract;
+mod costs;
+mod description;
+mod differential;
+mod directory;
+mod directory_calls;
+mod events_and_webhooks;
+mod exactness;
+mod explain;
+mod faults;
+mod fleet_operators;
+mod forms;
+mod generated;
+mod grpc;
+mod large_directory;
+mod memory;
+mod metrics;
+mod module;
+mod odd_requests;
+mod operators;
+mod organisations;
+mod paths;
+mod portability;
+mod refused_configurations;
+mod sdk_examples;
+mod serve;
+mod simulated_fleet;
+mod two_filters;
+mod updates;
+mod upstream_headers;
