@@ -13,6 +13,8 @@ CARGO_FUZZ_VERSION := 0.13.2
 CARGO_FUZZ := $(or $(shell command -v cargo-fuzz 2>/dev/null),target/tools/bin/cargo-fuzz)
 MDBOOK_VERSION := 0.5.4
 MDBOOK := $(or $(shell command -v mdbook 2>/dev/null),target/tools/bin/mdbook)
+CARGO_CYCLONEDX_VERSION := 0.5.9
+CARGO_CYCLONEDX := $(or $(shell command -v cargo-cyclonedx 2>/dev/null),target/tools/bin/cargo-cyclonedx)
 # For each target of `make fuzz`.
 FUZZ_SECONDS ?= 60
 
@@ -36,7 +38,7 @@ demo: check-demo build ## play the contract as a client, in front of the simulat
 	@$(WEIR_DEMO) story
 
 .PHONY: up
-up: check-demo build ## start the API behind the simulator and stay; prints an address and keys
+up: check-demo build ## start the API behind the simulator and stay; writes its address and keys to target/up.env
 	@$(WEIR_DEMO) up
 
 .PHONY: envoy
@@ -44,7 +46,7 @@ envoy: check-envoy build ## the same behind a real Envoy
 	@$(WEIR_DEMO) up --gateway envoy
 
 .PHONY: up-fleet
-up-fleet: check-demo wasm ## start two gateways that share quotas through a ledger, in the simulator; prints addresses and keys
+up-fleet: check-demo wasm ## start two gateways that share quotas through a ledger, in the simulator; writes addresses and keys to target/up-fleet.env
 	@$(CARGO) build --locked $(FLEET_BUILD)
 	@$(WEIR_DEMO) up-fleet
 
@@ -94,26 +96,24 @@ manifests: image ## write the Kubernetes manifests with the image's digest to ta
 		$(if $(REF),--reference "$(REF)") $(if $(LEDGER_REF),--ledger-reference "$(LEDGER_REF)")
 
 .PHONY: test
-test: check-test wasm ## run every test: unit, simulator, a real Envoy
+test: check-test wasm ## run every test: unit, simulator, a real Envoy; says which part runs and how long each took
 	@filter/build-wasm.sh --guest next-form
-	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --workspace --locked
-	RUST_TEST_THREADS=$(TEST_THREADS) $(call in_envoy,1.36.2)
+	@RUST_TEST_THREADS=$(TEST_THREADS) scripts/test.sh all
+
+.PHONY: test-quick
+test-quick: check-demo wasm ## run what needs only Rust and the built module: unit tests, and those of the gateway in the simulator
+	@filter/build-wasm.sh --guest next-form
+	@RUST_TEST_THREADS=$(TEST_THREADS) scripts/test.sh quick
 
 # Two for each processor: much of what tests do is wait, for a window to end or for a service that is far away.
 TEST_THREADS ?= $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
 
 # The newest patch of each release that PyPI has with V8; 1.38.3 is there without.
 ENVOYS := 1.36.4 1.37.0 1.38.2 1.39.3 1.40.0
-in_envoy = ENVOY_VERSION=$(1) $(CARGO) test --workspace --locked --test contract --test exactness --test updates -- $(SIMULATED:%=--skip %::)
-# Tests of the simulator are the same whatever the version of Envoy.
-SIMULATED := simulator ngx no_shared_data
 
 .PHONY: test-envoys
 test-envoys: check-test wasm ## contract, exactness and updates in the newest patch of each Envoy from 1.36 on
-	@set -e; for version in $(ENVOYS); do \
-		echo "Envoy $$version"; \
-		$(call in_envoy,$$version); \
-	done
+	@RUST_TEST_THREADS=$(TEST_THREADS) scripts/test.sh envoys $(ENVOYS)
 
 .PHONY: bench
 bench: check-test wasm ## what the filter adds to a request in a real Envoy, beside its rivals
@@ -145,7 +145,7 @@ fuzz: check-fuzz $(CARGO_FUZZ) ## coverage-guided fuzzing, FUZZ_SECONDS (60) for
 	@scripts/fuzz.sh $(FUZZ_SECONDS)
 
 .PHONY: lint
-lint: check-lint $(CARGO_DENY) ## rustfmt, clippy (native and wasm32), the fuzz targets, rustdoc, packages, cargo-deny; warnings are errors
+lint: check-lint $(CARGO_DENY) ## rustfmt, clippy (native and wasm32), the fuzz targets, rustdoc, packages, cargo-deny, actionlint; warnings are errors
 	$(CARGO) fmt --all --check
 	@for manifest in */fuzz/Cargo.toml; do $(CARGO) fmt --manifest-path $$manifest --check; done
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
@@ -162,6 +162,7 @@ lint: check-lint $(CARGO_DENY) ## rustfmt, clippy (native and wasm32), the fuzz 
 	$(CARGO) fetch --locked --quiet
 	$(CARGO) package --quiet --locked --offline --no-verify --allow-dirty $(PACKAGES)
 	$(CARGO_DENY) --offline check bans licenses sources
+	scripts/actionlint.sh
 
 .PHONY: audit
 audit: $(CARGO_DENY) ## known vulnerabilities in dependencies (fetches the advisory database)
@@ -195,6 +196,13 @@ book: $(MDBOOK) ## build the documentation in target/book
 target/tools/bin/mdbook:
 	$(CARGO) install --locked --quiet mdbook --version $(MDBOOK_VERSION) --no-default-features --features search --root target/tools
 
+.PHONY: dist
+dist: check-image $(MDBOOK) $(CARGO_CYCLONEDX) ## write what is released for this machine to dist/: module, programs, images, book, bills of materials
+	@scripts/dist.sh $(MODULE)
+
+target/tools/bin/cargo-cyclonedx:
+	$(CARGO) install --locked --quiet cargo-cyclonedx --version $(CARGO_CYCLONEDX_VERSION) --root target/tools
+
 .PHONY: clean
 clean: ## remove everything that was built or fetched
-	rm -rf target
+	rm -rf target dist

