@@ -29,8 +29,8 @@ pub struct Settings {
 
 impl Settings {
     /// The defaults for a service at this URL: webhooks to public addresses only, 30 s per request, 20 webhooks per
-    /// workspace, and cached links for 10 minutes while the database is unavailable. Clicks are kept
-    /// forever. There is no internal token.
+    /// workspace, and cached links for 10 minutes while the database is unavailable. Clicks are
+    /// kept without a time limit. No internal token is set.
     #[must_use]
     pub fn new(public_url: PublicUrl) -> Self {
         Self {

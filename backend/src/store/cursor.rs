@@ -181,8 +181,8 @@ impl Store {
         Ok(Taken { deliveries, more: is_whole && next.len() as i64 == SCANNED_AT_ONCE })
     }
 
-    /// Drops some clicks from before an instant that a webhook has not heard of. The first of them gets a failed delivery, which says how many
-    /// were dropped. Returns their number, or None if there are no such clicks.
+    /// Drops some of the clicks before an instant whose delivery to a webhook was never attempted. The first of them gets a failed
+    /// delivery, which says how many were dropped. Returns how many, or None if there were none.
     pub(crate) async fn drop_unattempted_clicks(
         &self,
         before: Timestamp,

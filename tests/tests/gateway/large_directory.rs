@@ -22,7 +22,7 @@ const MOST_BYTES_PER_KEY: usize = 88;
 /// number of units, and not after 2 ms. Envoy executes the 6,500 instructions of a plain request in at most 1 µs, so 13 million in 2 ms.
 const MOST_INSTRUCTIONS: u64 = 8_000_000;
 
-/// Quotas that nobody uses up here.
+/// A configuration whose quotas are too large for these tests to use up.
 fn policy(interval: &str) -> Policy {
     Policy::deployed()
         .unwrap()

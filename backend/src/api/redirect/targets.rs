@@ -1,7 +1,7 @@
 //! A cache of short-link destinations.
 //!
-//! A visit waits for the database only if the link is not cached. A cached target is used at once. If it is no longer fresh, it is also read
-//! again in the background, together with others. A change by another process therefore takes effect one visit later.
+//! A visit waits for the database only if the link is not in the cache. A target that was read too long ago is still used, and a task in the
+//! background reads it again. A change that another process makes therefore takes effect one visit later.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
