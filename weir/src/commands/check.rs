@@ -85,7 +85,7 @@ pub(crate) fn summary(config: &Config) -> String {
     let mut told = table::plans(config);
     let (roster, capacity) = (config.subscribers.roster(), config.settings.counters);
     let records = config.subscribers.records(config.settings.count_by);
-    let more = if config.settings.directory.is_some() { ", and those of the directory" } else { "" };
+    let more = if config.settings.directory.is_some() { " and those of the directory" } else { "" };
     let entries = (capacity.known.saturating_add(capacity.strangers) / RECORDS_OF_AN_ENTRY).saturating_add(1);
     let windows = config.catalog.plans.iter().flat_map(|(_, plan)| plan.iter());
     let windows = windows.map(|entitlement| entitlement.quotas().len()).max().unwrap_or(0);
@@ -93,7 +93,7 @@ pub(crate) fn summary(config: &Config) -> String {
     // Writing to a string cannot fail.
     let _written = writeln!(
         told,
-        "{} keys of {} subscribers{more}: {records} of {} records; shared data takes {} MB at most",
+        "keys: {}{more}; subscribers: {}; records: {records} of {}; shared data: {} MB at most",
         roster.len(),
         roster.subscribers(),
         capacity.known,

@@ -36,7 +36,7 @@ FILE
 free        -          60/minute
 pro         2/second   600/minute, 5000/7d (shadow)
 enterprise  unlimited  unlimited
-1 keys of 1 subscribers: 2 of 1024 records; shared data takes 1 MB at most
+keys: 1; subscribers: 1; records: 2 of 1024; shared data: 1 MB at most
 
 ";
     assert_eq!(check(json), (0, expected.to_owned(), String::new()));
