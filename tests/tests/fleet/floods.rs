@@ -12,12 +12,20 @@ use crate::fleet::{Beside, Fleet, PATIENCE, Shape, Store};
 
 const LIMIT: usize = 600;
 const FAR: Duration = Duration::from_millis(40);
+const TERM: Duration = Duration::from_secs(4);
 const MOMENT: Duration = Duration::from_millis(500);
 
 fn policy(limit: usize, keys: impl IntoIterator<Item = String>) -> Policy {
     let plans = json!({"hour": {"standard": [format!("{limit}/hour")]}});
     let policy = Policy::contract().unwrap().with("plans", plans);
     keys.into_iter().fold(policy, |policy, key| policy.subscriber(&key, "hour", &key))
+}
+
+/// The policy of a fleet that waits for the ledger longer than by default. A flood takes the whole machine, on which an answer may take that long.
+fn patient(policy: Policy) -> Policy {
+    let term = format!("{}s", TERM.as_secs());
+    policy
+        .with("fleet", json!({"cluster": "ledger", "on_unavailable": "deny", "timeout": "1s", "term": term}))
 }
 
 fn keys(number: usize) -> impl Iterator<Item = String> {
@@ -27,11 +35,8 @@ fn keys(number: usize) -> impl Iterator<Item = String> {
 #[test]
 fn a_key_with_nothing_left_costs_one_statement_of_each_gateway_in_a_term() {
     const GATEWAYS: usize = 8;
-    const TERM: Duration = Duration::from_secs(4);
-    // The flood takes the whole machine, on which an answer of the ledger may come later than requests wait by default, so that they ask again.
-    let settings = json!({"cluster": "ledger", "on_unavailable": "deny", "timeout": "1s", "term": "4s"});
     let fleet = Fleet::start(
-        &policy(LIMIT, keys(1)).with("fleet", settings),
+        &patient(policy(LIMIT, keys(1))),
         Shape { gateways: GATEWAYS, store: Store::redis(), beside: Beside::Nobody, ..Shape::default() },
     );
     let flood = |most: Duration| {
@@ -82,9 +87,7 @@ fn what_clients_do_not_wait_for_is_left_to_the_other_gateway() {
     const AT_ONCE: usize = 200;
     const LEAVE: usize = 135;
     let shape = Shape { store: Store::redis(), round_trip: FAR, beside: Beside::Nobody, ..Shape::default() };
-    // Time enough for 200 at once on a busy machine.
-    let fleet = json!({"cluster": "ledger", "on_unavailable": "deny", "timeout": "1s", "term": "4s"});
-    let fleet = Fleet::start(&policy(AT_ONCE, keys(1)).with("fleet", fleet), shape);
+    let fleet = Fleet::start(&patient(policy(AT_ONCE, keys(1))), shape);
     let addresses = fleet.addresses();
     let passed = send_and_leave(addresses[0], "key-0", AT_ONCE, LEAVE, Duration::from_millis(10));
     assert_eq!(passed, AT_ONCE - LEAVE);
