@@ -12,8 +12,8 @@ use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, MapType, MetricType};
 
 use crate::count::shared_data::{Cas, HostError, SharedData, Swap};
-use crate::count::swap::CounterHost;
-use crate::decide::host::{Host, LogLevel};
+use crate::count::swap::{CounterHost, LogLevel};
+use crate::decide::host::Host;
 use crate::decide::reply::Reply;
 use crate::time::Timestamp;
 
@@ -180,6 +180,12 @@ impl CounterHost for Gateway {
         check("proxy_get_current_time_nanoseconds", proxy_get_current_time_nanoseconds(&mut nanos))?;
         Ok(Timestamp::from_nanos(nanos))
     }
+
+    fn log(&mut self, level: LogLevel, message: fmt::Arguments<'_>) {
+        let message = message.to_string();
+        // SAFETY: the pointer is to live memory of the given size. The status is of no use: there is no other place to report it.
+        unsafe { proxy_log(level as u32, message.as_ptr(), message.len()) };
+    }
 }
 
 impl Host for Gateway {
@@ -196,12 +202,6 @@ impl Host for Gateway {
         // SAFETY: the pointer is to 16 live bytes.
         check("random_get", unsafe { random_get(bytes.as_mut_ptr(), bytes.len()) })?;
         Ok(bytes)
-    }
-
-    fn log(&mut self, level: LogLevel, message: fmt::Arguments<'_>) {
-        let message = message.to_string();
-        // SAFETY: the pointer is to live memory of the given size. The status is of no use: there is no other place to report it.
-        unsafe { proxy_log(level as u32, message.as_ptr(), message.len()) };
     }
 }
 

@@ -51,6 +51,7 @@ pub mod fleet;
 pub mod grpc;
 pub mod quota;
 pub mod request;
+pub mod rules;
 pub mod time;
 pub mod window;
 

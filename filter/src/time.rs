@@ -10,6 +10,9 @@ use core::time::Duration;
 pub struct Timestamp(Duration);
 
 impl Timestamp {
+    /// The last instant that there is.
+    pub const LAST: Self = Self(Duration::MAX);
+
     /// The instant `nanos` nanoseconds after the epoch.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {

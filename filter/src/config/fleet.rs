@@ -10,7 +10,7 @@ use super::error::{At as _, ConfigError};
 use super::forms::{Forms, read_by_forms};
 use super::leaf::{Authority, Millis, Text};
 use super::service::{Secret, authority};
-use crate::count::holding::Terms;
+use crate::count::holding::{Beyond, Sharing};
 
 /// How long a request waits for the ledger, in milliseconds.
 const TIMEOUTS: core::ops::RangeInclusive<u32> = 1..=5_000;
@@ -100,10 +100,15 @@ impl FleetSettings {
         authority(&self.cluster, self.authority.as_ref())
     }
 
-    /// How the fleet is timed.
+    /// How quotas are shared. `in_shadow`: nothing is refused.
     #[must_use]
-    pub fn terms(&self) -> Terms {
-        Terms { timeout: self.timeout.0, term: self.term.0, ahead: AHEAD }
+    pub fn sharing(&self, in_shadow: bool) -> Sharing {
+        let beyond = match self.on_unavailable {
+            OnUnavailable::Local(percent) => Beyond::Percent(percent),
+            OnUnavailable::Allow => Beyond::All,
+            OnUnavailable::Deny => Beyond::Nothing,
+        };
+        Sharing { timeout: self.timeout.0, term: self.term.0, ahead: AHEAD, beyond, in_shadow }
     }
 }
 

@@ -52,7 +52,7 @@ pub use self::service::Secret;
 pub use self::settings::{LogFields, OnError, Settings};
 pub use self::strangers::{ADDRESS_CLASS, StrangerPolicy};
 pub use self::subscribers::{Agreement, CountBy, Subscribers};
-use crate::count::holding::Terms;
+use crate::count::holding::Sharing;
 use crate::count::table::{Capacity, MAX_CAPACITY};
 use crate::quota::Mode;
 use crate::request::identity::KeySource;
@@ -83,8 +83,8 @@ pub struct Config {
     pub missing_key: StrangerPolicy,
     /// Policy for requests with an unknown key before the first good answer of the directory, if there is one.
     pub not_ready: Option<StrangerPolicy>,
-    /// How the fleet is timed; `None` if there is none, or if nothing is refused, so that nothing has to wait.
-    pub fleet: Option<Terms>,
+    /// How the gateways of a fleet share quotas; `None` without a fleet.
+    pub fleet: Option<Sharing>,
     /// Which requests fall under a rule other than that of the default class: the first match decides.
     rules: Vec<(Match, Rule)>,
 }
@@ -165,11 +165,7 @@ impl Config {
             unknown_key: mem::take(&mut settings.unknown_key).check().at("unknown_key")?,
             missing_key: mem::take(&mut settings.missing_key).check().at("missing_key")?,
             not_ready: not_ready.transpose().at("not_ready").at("directory")?,
-            fleet: settings
-                .fleet
-                .as_ref()
-                .filter(|_| settings.enforcement == Mode::Enforced)
-                .map(FleetSettings::terms),
+            fleet: settings.fleet.as_ref().map(|fleet| fleet.sharing(settings.enforcement == Mode::Shadow)),
             settings,
         })
     }

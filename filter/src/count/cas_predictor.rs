@@ -37,11 +37,11 @@ const MAX_SMALL: usize = 66;
 /// The largest entry that is remembered: the same with what a gateway of a fleet holds.
 const MAX_VALUE: usize = 258;
 
-/// Entries that are remembered, each in the one slot that it may have: 2.1 MB of each VM, and in a fleet at most 6.3 MB.
+/// Entries that are remembered at most, each in the one slot that it may have: 2.1 MB of each VM, and in a fleet at most 6.3 MB.
 ///
 /// In Envoy 1.40, a request adds 9.1 µs without predictions, 8.0 with 2,048 slots and 7.7 with these while 100 keys are busy, and 8.5, 8.5 and
 /// 7.9 while 10,000 are (`weir-bench --keys`, one run).
-const SLOTS: usize = 16_384;
+const MOST_SLOTS: usize = 16_384;
 
 /// Observations that the host numbers all writes of the process before predictions rely on it.
 const PROOFS: u8 = 3;
@@ -115,10 +115,12 @@ pub(crate) struct Predicted<'p> {
     pub(crate) written: Timestamp,
 }
 
-impl Default for CasPredictor {
-    fn default() -> Self {
+impl CasPredictor {
+    /// A predictor for a table of so many entries.
+    pub(crate) fn new(entries: u32) -> Self {
+        let entries = usize::try_from(entries).unwrap_or(MOST_SLOTS);
         Self {
-            slots: vec![Written::default(); SLOTS],
+            slots: vec![Written::default(); entries.clamp(2, MOST_SLOTS).next_power_of_two()],
             issued: 0,
             has_read: false,
             writes: 0,
@@ -127,9 +129,7 @@ impl Default for CasPredictor {
             pause: 0,
         }
     }
-}
 
-impl CasPredictor {
     /// The entry `name` and its number, if this VM may have been the last to write it. `None` as well while attempts fail too often.
     pub(crate) fn predict(&mut self, name: EntryName) -> Option<Predicted<'_>> {
         if let Some(pause) = self.pause.checked_sub(1) {
@@ -144,7 +144,8 @@ impl CasPredictor {
     /// Forgets an entry, because the step on it was not stored: a client that is refused is likely to be refused again, and each refusal needs a
     /// read.
     pub(crate) fn forget(&mut self, name: EntryName) {
-        if let Some(slot) = self.slots.get_mut(slot_of(name))
+        let place = self.slot_of(name);
+        if let Some(slot) = self.slots.get_mut(place)
             && slot.name == name
         {
             slot.name = EntryName::default();
@@ -188,7 +189,8 @@ impl CasPredictor {
     pub(crate) fn wrote(&mut self, name: EntryName, value: &[u8], replaced: Option<Cas>, at: Timestamp) {
         let after_issued = after(self.issued);
         self.wrote_unremembered();
-        let Some(slot) = self.slots.get_mut(slot_of(name)) else { return };
+        let place = self.slot_of(name);
+        let Some(slot) = self.slots.get_mut(place) else { return };
         // Before the first read, no number is known that was issued.
         if !self.has_read || !slot.put(value) {
             slot.name = EntryName::default();
@@ -207,19 +209,19 @@ impl CasPredictor {
         self.writes = self.writes.wrapping_add(1);
     }
 
+    fn slot_of(&self, name: EntryName) -> usize {
+        let spread = name.distinct().wrapping_mul(0x9E37_79B9);
+        usize::try_from(spread >> (u32::BITS - self.slots.len().ilog2())).unwrap_or(0)
+    }
+
     fn written(&self, name: EntryName) -> Option<&Written> {
-        self.slots.get(slot_of(name)).filter(|written| written.name == name)
+        self.slots.get(self.slot_of(name)).filter(|written| written.name == name)
     }
 }
 
 /// The number after this one. The host never issues 0.
 fn after(number: u32) -> Cas {
     Cas(number.checked_add(1).unwrap_or(1))
-}
-
-fn slot_of(name: EntryName) -> usize {
-    let spread = name.distinct().wrapping_mul(0x9E37_79B9);
-    usize::try_from(spread >> (u32::BITS - SLOTS.ilog2())).unwrap_or(0)
 }
 
 // 16,384 of these are 2.1 MB.

@@ -2,15 +2,16 @@
 
 use ledger_wire::Answer;
 
-use super::charge::{Admission, Charge, Standings, Turn, add_others};
+use super::charge::{
+    Admission, Attended, By, Charge, SharedName, Standings, Statements, add_others, attend, state, take_up,
+};
 use super::entry::{self, Record};
 use super::fingerprint::{Salt, Who};
-use super::holding::Terms;
-use super::settle::{Settlement, reset};
+use super::holding::{Sharing, Stated};
+use super::settle::Settlement;
 use super::shared_data::{Cas, HostError, SharedData, Swap, VmLocalData};
-use super::sharing::{self, Answered, Ask, Attended, OfWindow, SharedName, Statements};
-use super::swap::{CountError, CounterHost, Place, Step, SwapLoop, Taken};
-use super::table::{Capacity, OpenError, Table, Tables};
+use super::swap::{CountError, CounterHost, LogLevel, Step, SwapLoop, Taken};
+use super::table::{Capacity, Counter, OpenError, Table, Tables};
 use crate::quota::Quota;
 use crate::time::Timestamp;
 
@@ -19,6 +20,8 @@ use crate::time::Timestamp;
 pub struct Counted {
     /// What becomes of the request.
     pub admission: Admission,
+    /// What has decided it.
+    pub by: By,
     /// The instant of the decision.
     pub at: Timestamp,
     /// Whether the overflow record of a full strangers' entry was used.
@@ -62,7 +65,8 @@ impl Counters {
             }
             tables => (tables?, None),
         };
-        Ok(Self { tables, local, in_fleet: false, swap: SwapLoop::default() })
+        let swap = SwapLoop::new(tables.capacity());
+        Ok(Self { tables, local, in_fleet: false, swap })
     }
 
     /// The same, where the gateways of a fleet share the counters of known keys.
@@ -89,16 +93,16 @@ impl Counters {
         self.tables.salt()
     }
 
-    /// Where the record of a counter is: that of `who` in the class of this name. Strangers have a table of their own.
+    /// The counter of `who` in the class of this name. Strangers have a table of their own.
     #[must_use]
-    pub fn place(&self, who: Who<'_>, class: &str) -> Place {
+    pub fn counter(&self, who: Who<'_>, class: &str) -> Counter {
         let table = match who {
             Who::Key(_) | Who::Subscriber(_) | Who::Organisation(_) => Table::Known,
             Who::Address(_) => Table::Strangers,
         };
         let fingerprint = self.tables.salt().fingerprint(who, class);
         let in_fleet = self.in_fleet && table == Table::Known;
-        Place { table, fingerprint, name: self.tables.entry(table, fingerprint), in_fleet }
+        Counter { table, fingerprint, entry: self.tables.entry(table, fingerprint), in_fleet }
     }
 
     /// Takes the number of malformed entries that were begun again since the last time.
@@ -106,40 +110,24 @@ impl Counters {
         core::mem::take(&mut self.swap.repairs)
     }
 
-    /// Charges a request to all its quotas, or to none. `standings` receives one for each quota.
+    /// Charges a request to all its quotas, or to none. `standings` receives one for each quota, and `stated` what it has asked of the ledger.
     ///
     /// # Errors
     /// If the request was not counted.
     pub fn charge(
         &mut self,
         host: &mut impl CounterHost,
-        place: Place,
+        counter: &Counter,
         charge: Charge<'_>,
         standings: &mut Standings,
+        stated: &mut Statements,
     ) -> Result<Counted, CountError> {
-        let step = |record: &mut Record| charge.apply(record, standings);
-        let Taken { result: admission, at, overflowed } = match &self.local {
-            Some(_) => self.take(host, place, charge.quotas, step)?,
-            None => self.swap.take(host, place, charge.quotas, step)?,
+        let step = |record: &mut Record| charge.apply(record, standings, stated);
+        let Taken { result: (admission, by), at, overflowed } = match (&self.local, charge.shared) {
+            (None, None) => self.swap.take(host, counter, charge.quotas, step)?,
+            _ => self.take(host, counter, charge.quotas, step)?,
         };
-        Ok(Counted { admission, at, overflowed })
-    }
-
-    /// The same of a counter that a fleet shares.
-    ///
-    /// # Errors
-    /// If the request was not counted.
-    pub fn charge_shared(
-        &mut self,
-        host: &mut impl CounterHost,
-        place: Place,
-        charge: Charge<'_>,
-        turn: Turn<'_>,
-        standings: &mut Standings,
-    ) -> Result<Counted, CountError> {
-        let step = |record: &mut Record| charge.apply_shared(record, standings, turn);
-        let Taken { result: admission, at, overflowed } = self.take(host, place, charge.quotas, step)?;
-        Ok(Counted { admission, at, overflowed })
+        Ok(Counted { admission, by, at, overflowed })
     }
 
     /// Settles a charge. `standings` receives one for each quota, as they are afterwards. Returns the instant.
@@ -149,45 +137,50 @@ impl Counters {
     pub fn settle(
         &mut self,
         host: &mut impl CounterHost,
-        place: Place,
+        counter: &Counter,
         settlement: &Settlement<'_>,
         standings: &mut Standings,
     ) -> Result<Timestamp, CountError> {
         let quotas = settlement.charge.quotas;
-        Ok(self.take(host, place, quotas, |record| settlement.apply(record, standings))?.at)
+        Ok(self
+            .take(host, counter, quotas, |record| settlement.apply(record, counter.in_fleet, standings))?
+            .at)
     }
 
-    /// Resets one quota of a counter: its count begins again with nothing used. Returns the units that were used.
+    /// Resets the quotas of a counter, whose window is the same: their count begins again with nothing used. Returns the units that were used
+    /// and, where a fleet shares the counter under a name, those that others hold included; and what is to be stated then.
+    ///
+    /// A reset keeps the window and changes the count's generation, so it takes the charges of requests that are in flight out of the count:
+    /// none of them is settled or given back a second time.
     ///
     /// # Errors
     /// If it could not be stored. Nothing is reset then.
     pub fn reset(
         &mut self,
         host: &mut impl CounterHost,
-        place: Place,
-        quota: &Quota,
-    ) -> Result<u32, CountError> {
-        let taken = self.take(host, place, core::slice::from_ref(quota), |record| reset(record, quota));
+        counter: &Counter,
+        quotas: &[Quota],
+        shared: Option<(SharedName, &Sharing)>,
+    ) -> Result<(u32, Statements), CountError> {
+        let taken = self.take(host, counter, quotas, |record| {
+            let (at, generation) = (record.at, record.generation());
+            let count = quotas.first().and_then(|quota| record.count(quota.window));
+            let used = count.map_or(0, |count| {
+                let others = if shared.is_some() { count.held.others } else { 0 };
+                let used = count.used.saturating_add(others);
+                count.reset(generation, at);
+                used
+            });
+            let statements = shared.map_or_else(Statements::new, |(name, sharing)| {
+                state(record, name, quotas, |count, name, at| count.look(name, at, *sharing))
+            });
+            Step::Store((used, statements))
+        });
         match taken {
             // A counter without a record, or a record without this window, has used nothing.
-            Err(CountError::Entry(_)) => Ok(0),
+            Err(CountError::Entry(_)) if shared.is_none() => Ok((0, Statements::new())),
             taken => Ok(taken?.result),
         }
-    }
-
-    /// The same of a counter that a fleet shares, `name` there, and of its quotas with one window. Returns the units that all gateways have used, and what is to be stated.
-    ///
-    /// # Errors
-    /// If it could not be stored. Nothing is reset then.
-    pub fn reset_shared(
-        &mut self,
-        host: &mut impl CounterHost,
-        place: Place,
-        name: SharedName,
-        quotas: &[Quota],
-        terms: Terms,
-    ) -> Result<(u32, Statements), CountError> {
-        Ok(self.take(host, place, quotas, |record| sharing::reset(record, name, quotas, terms))?.result)
     }
 
     /// Where a counter stands, without counting.
@@ -197,40 +190,44 @@ impl Counters {
     pub fn standing(
         &mut self,
         host: &mut impl CounterHost,
-        place: Place,
+        counter: &Counter,
         quotas: &[Quota],
     ) -> Result<Standings, CountError> {
-        let charge = Charge { quotas, cost: 0 };
-        let mut standings = Standings::new();
-        let taken = self.take(host, place, quotas, |record| {
-            charge.apply(record, &mut standings);
-            add_others(quotas, record, &mut standings);
+        let charge = Charge { quotas, cost: 0, shared: None };
+        let (mut standings, mut none) = (Standings::new(), Statements::new());
+        let taken = self.take(host, counter, quotas, |record| {
+            charge.apply(record, &mut standings, &mut none);
+            if counter.in_fleet {
+                add_others(quotas, record, &mut standings);
+            }
             Step::Keep(())
         });
         if let Err(CountError::Entry(_)) = taken {
             // A counter without a record has used nothing.
             let now = host.now()?;
-            self.swap.record.open_unused(place.counter(), quotas, now)?;
-            charge.apply(&mut self.swap.record, &mut standings);
+            self.swap.record.open_unused(counter, quotas, now)?;
+            charge.apply(&mut self.swap.record, &mut standings, &mut none);
         } else {
             taken?;
         }
         Ok(standings)
     }
 
-    /// Asks for what a request lacks. The counter is `name` in the fleet.
+    /// States something of each quota, if the ledger has not just said what others hold. The counter is `name` in the fleet.
     ///
     /// # Errors
-    /// If the asks could not be stored. They must not be sent then.
-    pub fn ask(
+    /// If the statements could not be stored. They must not be sent then.
+    pub fn look(
         &mut self,
         host: &mut impl CounterHost,
-        place: Place,
-        name: SharedName,
-        ask: Ask<'_>,
-        terms: Terms,
+        counter: &Counter,
+        quotas: &[Quota],
+        (name, sharing): (SharedName, &Sharing),
     ) -> Result<Statements, CountError> {
-        Ok(self.take(host, place, ask.quotas, |record| sharing::ask(record, name, ask, terms))?.result)
+        let look = |record: &mut Record| {
+            Step::Store(state(record, name, quotas, |count, name, at| count.look(name, at, *sharing)))
+        };
+        Ok(self.take(host, counter, quotas, look)?.result)
     }
 
     /// States what nobody waits for. `epoch` is the store's last one.
@@ -240,11 +237,30 @@ impl Counters {
     pub fn attend(
         &mut self,
         host: &mut impl CounterHost,
-        place: Place,
+        counter: &Counter,
         epoch: Option<u32>,
-        terms: Terms,
+        sharing: &Sharing,
     ) -> Result<Attended, CountError> {
-        Ok(self.take(host, place, &[], |record| sharing::attend(record, epoch, terms))?.result)
+        Ok(self.take(host, counter, &[], |record| attend(record, epoch, sharing))?.result)
+    }
+
+    /// Takes up the answers to statements about a counter, and the store's epoch; without answers, forgets that somebody has waited for them.
+    ///
+    /// # Errors
+    /// If they could not be stored. The counter then has too little until it states again.
+    pub fn take_up(
+        &mut self,
+        host: &mut impl CounterHost,
+        counter: &Counter,
+        stated: &[Stated],
+        answers: Option<(&[Answer], u32)>,
+        sharing: &Sharing,
+    ) -> Result<(), CountError> {
+        let step = |record: &mut Record| {
+            take_up(record, stated, answers, sharing);
+            Step::Store(())
+        };
+        self.take(host, counter, &[], step).map(|_| ())
     }
 
     /// The counters in the entry with this number, from 0, that a fleet shares; `None` after the last entry.
@@ -255,12 +271,17 @@ impl Counters {
         &mut self,
         host: &mut impl CounterHost,
         number: u32,
-    ) -> Result<Option<Vec<Place>>, HostError> {
+    ) -> Result<Option<Vec<Counter>>, HostError> {
         let Some(name) = self.tables.known_entry(number) else { return Ok(None) };
         let of = |entry: &[u8]| {
             let shared = entry::shared(entry).into_iter();
             shared
-                .map(|fingerprint| Place { table: Table::Known, fingerprint, name, in_fleet: true })
+                .map(|fingerprint| Counter {
+                    table: Table::Known,
+                    fingerprint,
+                    entry: name,
+                    in_fleet: self.in_fleet,
+                })
                 .collect()
         };
         let shared = match &mut self.local {
@@ -270,40 +291,11 @@ impl Counters {
         Ok(Some(shared.unwrap_or_default()))
     }
 
-    /// Takes up the answers to statements about a counter.
-    ///
-    /// # Errors
-    /// If they could not be stored. The counter then has too little until it states again.
-    pub fn take_up(
-        &mut self,
-        host: &mut impl CounterHost,
-        place: Place,
-        stated: &[OfWindow],
-        (answers, epoch): (&[Answer], u32),
-        terms: Terms,
-    ) -> Result<Answered, CountError> {
-        let step = |record: &mut Record| sharing::take_up(record, stated, answers, epoch, terms);
-        Ok(self.take(host, place, &[], step)?.result)
-    }
-
-    /// Forgets a request that got no answer to what it stated.
-    ///
-    /// # Errors
-    /// If it could not be stored. Others ask for its units, too, for a while.
-    pub fn leave(
-        &mut self,
-        host: &mut impl CounterHost,
-        place: Place,
-        stated: &[OfWindow],
-    ) -> Result<(), CountError> {
-        self.take(host, place, &[], |record| sharing::leave(record, stated)).map(|_| ())
-    }
-
     /// Takes a step that not every request takes. The module has one copy of the loop for all of these.
     fn take<T>(
         &mut self,
         host: &mut impl CounterHost,
-        place: Place,
+        counter: &Counter,
         quotas: &[Quota],
         mut step: impl FnMut(&mut Record) -> Step<T>,
     ) -> Result<Taken<T>, CountError> {
@@ -318,7 +310,7 @@ impl Counters {
                 Step::Store(())
             }
         };
-        let taken = self.take_noted(host, place, quotas, &mut noted)?;
+        let taken = self.take_noted(host, counter, quotas, &mut noted)?;
         // The loop has taken the step, or failed.
         let result = result.ok_or(CountError::Contended)?;
         Ok(Taken { result, at: taken.at, overflowed: taken.overflowed })
@@ -327,14 +319,14 @@ impl Counters {
     fn take_noted(
         &mut self,
         host: &mut impl CounterHost,
-        place: Place,
+        counter: &Counter,
         quotas: &[Quota],
         step: &mut dyn FnMut(&mut Record) -> Step<()>,
     ) -> Result<Taken<()>, CountError> {
         let Self { local, swap, .. } = self;
         match local {
-            Some(local) => swap.take(&mut OnVm { local, host }, place, quotas, step),
-            None => swap.take(host, place, quotas, step),
+            Some(local) => swap.take(&mut OnVm { local, host }, counter, quotas, step),
+            None => swap.take(host, counter, quotas, step),
         }
     }
 }
@@ -360,6 +352,10 @@ impl<H: CounterHost> SharedData for OnVm<'_, H> {
 impl<H: CounterHost> CounterHost for OnVm<'_, H> {
     fn now(&mut self) -> Result<Timestamp, HostError> {
         self.host.now()
+    }
+
+    fn log(&mut self, level: LogLevel, message: core::fmt::Arguments<'_>) {
+        self.host.log(level, message);
     }
 }
 

@@ -1,35 +1,52 @@
-//! What a gateway holds of one counter in one window.
+//! What a gateway of a fleet holds of one counter in one window.
 //!
 //! Each function takes one step on the record, which the caller stores in the compare-and-swap in which it read it. Requests, workers and
 //! messages may therefore come in any order, be late, be lost, or come twice.
 //!
 //! What keeps the sum of all use within the limit is that the ledger never believes a gateway to hold less than it does: the record's share
 //! is at most the holder's. It rises only by an answer, and falls before the statement to the ledger. An answer that was given before is void
-//! ([`Holding::void_below`]), and an answer is for the count that asked, which its generation tells.
+//! ([`Held::void_until`]), and an answer is for the count that asked, which its generation tells.
 
 use ledger_wire::{Answer, Hex128, Says, Statement};
 
+use super::entry::Count;
 use super::pace::{Millis, rate, used_in};
+use crate::rules::{Rule, without};
 use crate::time::Timestamp;
-use crate::window::{DAY, Period};
+use crate::window::{DAY, Window};
 
-/// How a fleet is timed, in milliseconds.
+/// How the gateways of a fleet share quotas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
-    /// How long a request waits for the ledger.
+pub struct Sharing {
+    /// How long a request waits for the ledger, in milliseconds.
     pub timeout: u32,
-    /// What a count holds and does not use is available to others after twice this time at the latest. It is also the longest time between two asks of a count that has nothing left.
-    /// Not less than `timeout`.
+    /// In milliseconds: what a count holds and does not use is available to others after twice this time at the latest. It is also the longest time between two
+    /// asks of a count that has nothing left. Not less than `timeout`.
     pub term: u32,
-    /// How much use is held in advance; 0 for none.
+    /// How much use is held in advance, in milliseconds; 0 for none.
     pub ahead: u32,
+    /// What may be used beyond the share while the ledger does not decide.
+    pub beyond: Beyond,
+    /// Whether nothing is refused: then nothing is held, and what is held is given back.
+    pub in_shadow: bool,
 }
 
-impl Terms {
+impl Sharing {
     /// How long a count is unused before it gives back what it holds: half a term is left for a tick and a call.
     fn idle(self) -> u32 {
         self.term.saturating_add(self.term / 2)
     }
+}
+
+/// What requests may use beyond the gateway's share while the ledger does not decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beyond {
+    /// This percentage of the limit in the whole window, but one request at least, and never beyond the limit.
+    Percent(u8),
+    /// What they need.
+    All,
+    /// Nothing: they are told that the ledger cannot be reached.
+    Nothing,
 }
 
 /// Part of a limit that one gateway holds in advance at most.
@@ -42,46 +59,35 @@ const ASKED_AT: u32 = 4;
 /// The first pause, as a part of a term, is doubled until it is a term.
 const PAUSES: u8 = 3;
 
-/// What statements of a count are about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Subject {
-    /// The counter, by a hash that is the same at every gateway.
-    pub counter: Hex128,
-    /// The count's window.
-    pub period: Period,
-    /// The quota's limit, as this gateway has it now.
-    pub limit: u32,
-}
-
-/// A statement, kept until it is answered.
+/// A statement about a count, kept until it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stated {
+    /// The kind of window of the count.
+    pub window: Window,
     /// What is sent.
     pub statement: Statement,
     /// When it was made.
     pub at: Timestamp,
 }
 
-/// What a gateway holds of one counter in one window. No field can be derived from the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Holding {
-    /// Tells this count from others of the same counter, which are other holders to the ledger: a late answer to one of them is not for this
-    /// one. A count that begins again, for whatever reason, takes a number that the counter has not had in this process.
-    pub generation: u32,
-    /// Units used.
-    pub used: u32,
+/// What a gateway holds of a count. No field can be derived from the others. The default holds nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// The quota's limit, as a request has last seen it: ticks state counts, and know no quotas. 0 before the first request of a fleet.
+    pub limit: u32,
     /// Units that may be used, in all.
     pub share: u32,
     /// The number of the newest statement. The ledger ignores statements that were overtaken by their numbers.
     pub seq: u32,
-    /// Answers to statements below this number are void: they tell an earlier state than an answer that was applied, or than a return,
-    /// after which the ledger may give to others what they tell. While it is not above `seq`, the newest statement has no answer.
-    pub void_below: u32,
+    /// Answers to statements up to this number are void: they tell an earlier state than an answer that was applied, or than a return,
+    /// after which the ledger may give to others what they tell. While it is below `seq`, the newest statement has no answer, unless that is a
+    /// return.
+    pub void_until: u32,
     /// The reset number that the count began under. The ledger tells a later one.
     pub reset: u64,
     /// The store's epoch, in part, that the share was answered in. A share of another epoch is unknown to the store.
     pub epoch: u32,
-    /// Units that others held at the last answer. With `used`, it tells what is left to this gateway, for replies and refusals.
+    /// Units that others held at the last answer. With what is used, it tells what is left to this gateway, for replies and refusals.
     pub others: u32,
     /// Units that requests wait for: each ask states them all, so that the answer to one of many serves all.
     pub waiting: u32,
@@ -99,18 +105,18 @@ pub struct Holding {
     pub rate: u32,
 }
 
-/// Bytes of a stored holding.
-pub const BYTES: usize = 4 * WORDS;
-const WORDS: usize = 14;
+/// Bytes of what is stored of a [`Held`].
+pub(crate) const BYTES: usize = 4 * WORDS;
+const WORDS: usize = 15;
 
-impl Holding {
-    /// What [`Holding::decode`] reads. `generation` and `used` stand in the count.
-    #[must_use]
-    pub fn encode(&self) -> [u8; BYTES] {
+impl Held {
+    /// What [`Held::decode`] reads.
+    pub(crate) fn encode(&self) -> [u8; BYTES] {
         let words: [u32; WORDS] = [
+            self.limit,
             self.share,
             self.seq,
-            self.void_below,
+            self.void_until,
             self.reset as u32,
             (self.reset >> 32) as u32,
             self.epoch,
@@ -130,17 +136,16 @@ impl Holding {
         bytes
     }
 
-    /// What was stored of a count with this `generation` and use.
-    #[must_use]
-    pub fn decode(bytes: &[u8; BYTES], generation: u32, used: u32) -> Self {
+    pub(crate) fn decode(bytes: &[u8; BYTES]) -> Self {
         let mut words = [0; WORDS];
         for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<4>().0) {
             *word = u32::from_le_bytes(*bytes);
         }
         let [
+            limit,
             share,
             seq,
-            void_below,
+            void_until,
             low,
             high,
             epoch,
@@ -154,11 +159,10 @@ impl Holding {
             rate,
         ] = words;
         Self {
-            generation,
-            used,
+            limit,
             share,
             seq,
-            void_below,
+            void_until,
             reset: u64::from(low) | u64::from(high) << 32,
             epoch,
             others,
@@ -172,143 +176,146 @@ impl Holding {
         }
     }
 
-    /// A count that begins: `used` is what a window too far ahead had used, and `reset` the reset number if it is known.
-    #[must_use]
-    pub fn begin(generation: u32, used: u32, reset: u64) -> Self {
-        Self {
-            generation,
-            used,
-            share: 0,
-            seq: 0,
-            void_below: 1,
-            reset,
-            epoch: 0,
-            others: 0,
-            waiting: 0,
-            beyond: 0,
-            stated_at: Millis(0),
-            told_at: Millis(0),
-            pauses: 0,
-            used_at: Millis(0),
-            rate: 0,
+    /// What is held of the next window, which is used at the pace of this one.
+    pub(crate) fn next(&self) -> Self {
+        Self { rate: self.rate, used_at: self.used_at, ..Self::default() }
+    }
+
+    /// Whether the ledger has answered the newest statement.
+    fn is_answered(&self) -> bool {
+        self.void_until >= self.seq
+    }
+
+    /// How long nobody has asked after the ledger has said that too little is left.
+    fn pause(&self, sharing: Sharing) -> u32 {
+        sharing.term >> PAUSES.saturating_sub(self.pauses)
+    }
+
+    /// An ask that was made `at` an instant was told that too little is left. Of asks that were made within a pause, only the first lengthens it.
+    fn told(&mut self, at: Timestamp, sharing: Sharing) {
+        let since = self.told_at.until(at);
+        if self.pauses == 0 || since >= sharing.term.saturating_mul(2) {
+            self.pauses = 1;
+        } else if since >= self.pause(sharing) {
+            self.pauses = PAUSES.min(self.pauses + 1);
         }
+        self.told_at = at.into();
     }
+}
 
-    /// The count of the next window, which is used at the pace of this one.
-    #[must_use]
-    pub fn next(&self, generation: u32) -> Self {
-        Self { rate: self.rate, used_at: self.used_at, ..Self::begin(generation, 0, 0) }
-    }
+/// What the answer to a statement makes of the request that asked, for the quota that it is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Too little is left.
+    Refused,
+    /// The ledger cannot decide yet, and will not be able to at once.
+    Undecided,
+    /// Neither: what was granted may be used, or others have taken it.
+    Granted,
+}
 
+impl Count {
     /// Whether the share, of which a gateway never uses more than its own limit, is too small for `cost` more units: those of a request that has
     /// asked for them and waited.
-    #[must_use]
-    pub fn lacks(&self, cost: u32, limit: u32) -> bool {
-        u64::from(self.used) + u64::from(cost) > u64::from(self.share.min(limit))
+    pub(crate) fn lacks(&self, cost: u32, limit: u32) -> bool {
+        u64::from(self.used) + u64::from(cost) > u64::from(self.held.share.min(limit))
     }
 
     /// The same of a request that has not asked for them. It does not take what others wait for: they would have to ask again.
-    #[must_use]
-    pub fn lacks_at_first(&self, cost: u32, limit: u32) -> bool {
-        self.lacks(cost.saturating_add(self.waiting), limit)
+    pub(crate) fn lacks_at_first(&self, cost: u32, limit: u32) -> bool {
+        let waiting = if without(Rule::WaitersFirst) { 0 } else { self.held.waiting };
+        self.lacks(cost.saturating_add(waiting), limit)
     }
 
-    /// Whether the ledger has answered the newest statement, and the share is what was used.
-    #[must_use]
-    pub fn is_settled(&self) -> bool {
-        self.void_below > self.seq && self.used == self.share
+    /// Whether nothing is left to state: the ledger has answered the newest statement, and the share is what was used.
+    pub(crate) fn is_settled(&self, sharing: Sharing) -> bool {
+        let knows_use = self.used == self.held.share || sharing.in_shadow && self.used > self.held.share;
+        self.held.is_answered() && knows_use
     }
 
     /// Units that are left to this gateway, those it holds included.
-    #[must_use]
-    pub fn left(&self, limit: u32) -> u32 {
-        left(limit, self.others, self.used)
+    pub(crate) fn left(&self, limit: u32) -> u32 {
+        left(limit, self.held.others, self.used)
     }
 
-    /// Uses `cost` units. Whether they are there was asked before.
-    pub fn charge(&mut self, cost: u32, now: Timestamp) {
-        self.rate = rate(self.rate, self.used_at.until(now), cost);
-        self.used_at = now.into();
+    /// Uses `cost` units, whether the share has them or not.
+    pub(crate) fn charge_share(&mut self, cost: u32, now: Timestamp) {
+        let missing = self.missing(cost);
+        let held = &mut self.held;
+        held.beyond = held.beyond.saturating_add(missing);
+        held.rate = rate(held.rate, held.used_at.until(now), cost);
+        held.used_at = now.into();
         self.used = self.used.saturating_add(cost);
     }
 
     /// Whether `cost` units, which the share lacks, may be used while the ledger is away: out of `allowance` units for the whole window, but one
     /// request at least, and never beyond the limit.
-    #[must_use]
-    pub fn may_go_beyond(&self, cost: u32, limit: u32, allowance: u32) -> bool {
-        let beyond = self.beyond.saturating_add(self.missing(cost));
-        self.used.saturating_add(cost) <= limit && (self.beyond == 0 || beyond <= allowance)
-    }
-
-    /// Uses `cost` units, whether they are there or not.
-    pub fn charge_beyond(&mut self, cost: u32, now: Timestamp) {
-        self.beyond = self.beyond.saturating_add(self.missing(cost));
-        self.charge(cost, now);
+    pub(crate) fn may_go_beyond(&self, cost: u32, limit: u32, allowance: u32) -> bool {
+        let beyond = self.held.beyond.saturating_add(self.missing(cost));
+        self.used.saturating_add(cost) <= limit && (self.held.beyond == 0 || beyond <= allowance)
     }
 
     /// Units of `cost` that the share lacks.
-    #[must_use]
-    pub fn missing(&self, cost: u32) -> u32 {
-        cost.saturating_sub(self.share.saturating_sub(self.used))
+    fn missing(&self, cost: u32) -> u32 {
+        cost.saturating_sub(self.held.share.saturating_sub(self.used))
     }
 
     /// Whether a request for `cost` units, which the share lacks, is refused without an ask: the ledger has lately said that less is left. After a
     /// pause, one request asks, and the others are refused until it is answered.
     ///
     /// A refusal never rests on what is older than the longest pause and a `timeout`, whatever becomes of those who ask.
-    #[must_use]
-    pub fn refuses(&self, cost: u32, limit: u32, now: Timestamp, terms: Terms) -> bool {
-        let age = self.told_at.until(now);
-        let pause = self.pause(terms);
-        let is_asked = age < pause.saturating_add(terms.timeout) && self.stated_at.until(now) < terms.timeout;
-        self.pauses > 0 && self.left(limit) < cost && (age < pause || is_asked)
+    pub(crate) fn refuses(&self, cost: u32, limit: u32, now: Timestamp, sharing: Sharing) -> bool {
+        let held = &self.held;
+        let (age, pause) = (held.told_at.until(now), held.pause(sharing));
+        let is_asked =
+            age < pause.saturating_add(sharing.timeout) && held.stated_at.until(now) < sharing.timeout;
+        let is_recent = age < pause || is_asked || without(Rule::PausesEnd);
+        held.pauses > 0 && self.left(limit) < cost && is_recent
     }
 
-    fn pause(&self, terms: Terms) -> u32 {
-        terms.term >> PAUSES.saturating_sub(self.pauses)
-    }
-
-    /// An ask of a request that lacks some of `cost` units and waits for them.
-    pub fn ask(&mut self, cost: u32, subject: &Subject, now: Timestamp, terms: Terms) -> Stated {
-        let is_answered = self.void_below > self.seq;
-        if is_answered && self.stated_at.until(now) > terms.timeout {
-            // Nobody has waited that long: those who are counted have died.
-            self.waiting = 0;
+    /// An ask of a request that lacks some of `cost` units and waits for them. `name` is the count's in the fleet.
+    pub(crate) fn ask(&mut self, cost: u32, name: Hex128, now: Timestamp, sharing: Sharing) -> Stated {
+        let held = &mut self.held;
+        let have_died = held.is_answered() && held.stated_at.until(now) > sharing.timeout;
+        // Nobody has waited that long: those who are counted have died.
+        if have_died || without(Rule::NeedOfAll) {
+            held.waiting = 0;
         }
-        self.waiting = self.waiting.saturating_add(cost);
-        let hold = self.waiting.saturating_add(self.wish(subject, now, terms));
-        self.state(Says::Ask { need: self.waiting, cost, hold }, subject, now)
+        held.waiting = held.waiting.saturating_add(cost);
+        let need = held.waiting;
+        let hold = need.saturating_add(self.wish(now, sharing));
+        self.state(Says::Ask { need, cost, hold }, name, now)
     }
 
-    /// Whether what the ledger said last is younger than the shortest pause. Who only looks need not ask again.
-    #[must_use]
-    pub fn is_fresh(&self, now: Timestamp, terms: Terms) -> bool {
-        self.seq > 0 && self.void_below > self.seq && self.stated_at.until(now) < terms.term >> (PAUSES - 1)
-    }
-
-    /// A statement for one who needs nothing: its answer tells what others hold. An idle count gives back what it holds, which a tick would have
-    /// done, but for this statement, after which it waits.
-    pub fn look(&mut self, subject: &Subject, now: Timestamp, terms: Terms) -> Stated {
-        match self.void_below > self.seq && self.is_idle(now, terms) {
-            true => self.give_back(0, subject, now),
-            false => self.ask(0, subject, now, terms),
+    /// A statement for one who needs nothing: its answer tells what others hold. `None` if the ledger has just said it. An idle count gives back
+    /// what it holds, which a tick would have done, but for this statement, after which it waits.
+    pub(crate) fn look(&mut self, name: Hex128, now: Timestamp, sharing: Sharing) -> Option<Stated> {
+        let held = &self.held;
+        let is_answered = held.is_answered();
+        if held.seq > 0 && is_answered && held.stated_at.until(now) < sharing.term >> (PAUSES - 1) {
+            return None;
         }
+        Some(match is_answered && self.is_idle(now, sharing) && !without(Rule::LookReturns) {
+            true => self.give_back(0, name, now),
+            false => self.ask(0, name, now, sharing),
+        })
     }
 
-    /// The count that an operator resets, which begins anew with nothing used. Its reset number is higher than those that it knows, whatever the
+    /// The count begins anew with nothing used, because an operator resets it. Its reset number is higher than those that it knows, whatever the
     /// clock says. A tick states it until the ledger has answered, as any statement. `generation` is that of a count that begins now.
-    #[must_use]
-    pub fn reset(&self, generation: u32, now: Timestamp) -> Self {
-        Self::begin(generation, 0, now.millis().max(self.reset.saturating_add(1)))
+    pub(crate) fn reset(&mut self, generation: u32, now: Timestamp) {
+        let reset = now.millis().max(self.held.reset.saturating_add(1));
+        let limit = self.held.limit;
+        *self = Self { generation, used: 0, held: Held { limit, reset, ..Held::default() }, ..*self };
     }
 
     /// The request that made the ask `stated` waits for its answer no longer.
-    pub fn leave(&mut self, stated: &Stated) {
+    pub(crate) fn leave(&mut self, stated: &Stated) {
         let statement = &stated.statement;
         if let Says::Ask { cost, .. } = statement.says
             && statement.generation == self.generation
         {
-            self.waiting = self.waiting.saturating_sub(cost);
+            self.held.waiting = self.held.waiting.saturating_sub(cost);
         }
     }
 
@@ -318,117 +325,149 @@ impl Holding {
     /// - what was not answered; a use that grew beyond the share by a settlement or while the ledger was away; what an idle count holds: all
     ///   by a return, but not while an ask may be in flight, whose answer would be void;
     /// - an ask in advance, before what is held is used up: when it would not last for a term.
-    pub fn attend(
+    ///
+    /// In shadow mode it is what is held, and what was not answered: the gateway counts by itself.
+    pub(crate) fn attend(
         &mut self,
-        subject: &Subject,
+        name: Hex128,
         epoch: Option<u32>,
         now: Timestamp,
-        terms: Terms,
+        sharing: Sharing,
     ) -> Option<Stated> {
-        let (wish, held) = (self.wish(subject, now, terms), self.share.saturating_sub(self.used));
-        let is_lost = self.seq > 0 && epoch.is_some_and(|epoch| epoch != self.epoch);
-        if is_lost && held > 0 {
-            return Some(self.give_back(0, subject, now));
+        let Held { seq, share, reset, void_until, .. } = self.held;
+        let (wish, unused) = (self.wish(now, sharing), share.saturating_sub(self.used));
+        let is_lost =
+            seq > 0 && epoch.is_some_and(|epoch| epoch != self.held.epoch) && !without(Rule::EpochRestates);
+        if is_lost && unused > 0 {
+            return Some(self.give_back(0, name, now));
         }
-        if self.stated_at.until(now) < terms.timeout.saturating_mul(2) {
+        if self.held.stated_at.until(now) < sharing.timeout.saturating_mul(2) {
             return None;
         }
-        if is_lost || self.is_idle(now, terms) || self.void_below <= self.seq || self.used > self.share {
-            return Some(self.give_back(wish, subject, now));
+        if without(Rule::ResetIsStated) && (reset > 0, void_until, self.used) == (true, 0, 0) {
+            return None;
+        }
+        let is_unanswered = !self.held.is_answered() && !without(Rule::UnansweredIsRestated);
+        let is_idle = self.is_idle(now, sharing) && !without(Rule::IdleReturns);
+        let owes = self.used > share && !sharing.in_shadow && !without(Rule::DebtIsStated);
+        let is_unknown = is_lost && !sharing.in_shadow;
+        if is_unanswered || is_idle || owes || is_unknown {
+            return Some(self.give_back(wish, name, now));
         }
         // One that may soon be idle asks no more: while an answer is awaited, it could not give back what it holds.
-        let is_used = self.used_at.until(now) < terms.term;
-        (is_used && held < used_in(self.rate, terms.term).min(wish / ASKED_AT))
-            .then(|| self.state(Says::Ask { need: 0, cost: 0, hold: wish }, subject, now))
+        let is_used = self.held.used_at.until(now) < sharing.term;
+        (is_used && unused < used_in(self.held.rate, sharing.term).min(wish / ASKED_AT))
+            .then(|| self.state(Says::Ask { need: 0, cost: 0, hold: wish }, name, now))
     }
 
-    /// Whether it holds units and has not used any for a while.
-    fn is_idle(&self, now: Timestamp, terms: Terms) -> bool {
-        self.share > self.used && self.used_at.until(now) >= terms.idle()
+    /// Whether it holds units that it does not need.
+    fn is_idle(&self, now: Timestamp, sharing: Sharing) -> bool {
+        self.held.share > self.used && (sharing.in_shadow || self.held.used_at.until(now) >= sharing.idle())
     }
 
     /// Units that are held in advance.
-    fn wish(&self, subject: &Subject, now: Timestamp, terms: Terms) -> u32 {
-        let is_long = subject.period.end - subject.period.start >= u64::from(DAY);
-        if self.used_at.until(now) >= terms.idle() || is_long && subject.limit < LEAST_OF_A_DAY {
+    fn wish(&self, now: Timestamp, sharing: Sharing) -> u32 {
+        let period = self.window.period(self.index);
+        let is_long = period.end - period.start >= u64::from(DAY);
+        let is_unused = sharing.in_shadow || self.held.used_at.until(now) >= sharing.idle();
+        if is_unused || is_long && self.held.limit < LEAST_OF_A_DAY {
             return 0;
         }
-        used_in(self.rate, terms.ahead).min(subject.limit / MOST_AHEAD)
+        used_in(self.held.rate, sharing.ahead).min(self.held.limit / MOST_AHEAD)
     }
 
-    fn give_back(&mut self, keep: u32, subject: &Subject, now: Timestamp) -> Stated {
+    fn give_back(&mut self, keep: u32, name: Hex128, now: Timestamp) -> Stated {
         // The share falls before the statement, after which the ledger may give the rest to others at once.
-        self.share = self.share.min(self.used.saturating_add(keep));
-        self.waiting = 0;
-        let stated = self.state(Says::Return { keep }, subject, now);
-        self.void_below = self.seq;
+        if !without(Rule::ReturnLowersFirst) {
+            self.held.share = self.held.share.min(self.used.saturating_add(keep));
+        }
+        self.held.waiting = 0;
+        let stated = self.state(Says::Return { keep }, name, now);
+        if !without(Rule::ReturnVoids) {
+            self.held.void_until = self.held.seq.saturating_sub(1);
+        }
         stated
     }
 
-    fn state(&mut self, says: Says, subject: &Subject, now: Timestamp) -> Stated {
-        self.seq = self.seq.saturating_add(1);
-        self.stated_at = now.into();
-        let Self { generation, seq, used, reset, .. } = *self;
-        let Subject { counter, period: Period { index: window, start: begins, end: ends }, limit } = *subject;
-        let statement =
-            Statement { counter, window, begins, ends, limit, generation, seq, used, reset, says };
-        Stated { statement, at: now }
+    fn state(&mut self, says: Says, counter: Hex128, now: Timestamp) -> Stated {
+        let period = self.window.period(self.index);
+        let Self { window, generation, used, held, .. } = self;
+        held.seq = held.seq.saturating_add(1);
+        held.stated_at = now.into();
+        let statement = Statement {
+            counter,
+            window: period.index,
+            begins: period.start,
+            ends: period.end,
+            limit: held.limit,
+            generation: *generation,
+            seq: held.seq,
+            used: *used,
+            reset: held.reset,
+            says,
+        };
+        Stated { window: *window, statement, at: now }
     }
 
     /// Takes up the answer to `stated`. `epoch` is the store's, and `generation` that of a count that would begin now.
-    pub fn answered(&mut self, stated: &Stated, answer: &Answer, epoch: u32, generation: u32, terms: Terms) {
-        let Stated { statement, at } = stated;
-        if statement.generation != self.generation {
+    pub(crate) fn answered(
+        &mut self,
+        stated: &Stated,
+        answer: &Answer,
+        (epoch, generation): (u32, u32),
+        now: Timestamp,
+        sharing: Sharing,
+    ) {
+        let statement = &stated.statement;
+        if statement.generation != self.generation && !without(Rule::AnswerIsForAsker) {
             return;
         }
+        let held = &mut self.held;
+        let is_void = statement.seq <= held.void_until && !(held.is_answered() && without(Rule::AnswerVoids));
         match *answer {
-            Answer::Share(answer) if statement.seq >= self.void_below => {
-                self.void_below = statement.seq.saturating_add(1);
-                (self.share, self.others, self.epoch) = (answer.share, answer.others, epoch);
+            Answer::Share(answer) if !is_void => {
+                held.void_until = held.void_until.max(statement.seq);
+                let least = if without(Rule::AnswerSets) { held.share } else { 0 };
+                (held.share, held.others, held.epoch) = (answer.share.max(least), answer.others, epoch);
                 if let Says::Ask { cost, .. } = statement.says
                     && !answer.settling
                     && self.left(statement.limit) < cost
                 {
-                    self.told(*at, terms);
+                    let at = if without(Rule::AgeFromAsk) { now } else { stated.at };
+                    self.held.told(at, sharing);
                 }
             }
-            Answer::Reset(reset) if reset > self.reset => *self = Self::begin(generation, 0, reset),
+            Answer::Reset(reset) if reset > held.reset => {
+                let held = Held { limit: held.limit, reset, ..Held::default() };
+                *self = Self { generation, used: 0, held, ..*self };
+            }
             Answer::Share(_) | Answer::Reset(_) | Answer::Refused(_) => {}
         }
     }
 
-    /// Whether the answer to `stated` refuses the request that asked and still lacks units of the limit. An answer that a stuck worker takes up
-    /// too late does not.
-    #[must_use]
-    pub fn is_refused(
+    /// What the answer to `stated` makes of the request that asked for `cost` units of `limit`. An answer that a stuck worker takes up too late
+    /// does not refuse.
+    pub(crate) fn verdict(
         &self,
         stated: &Stated,
         answer: &Answer,
-        limit: u32,
+        (cost, limit): (u32, u32),
         now: Timestamp,
-        terms: Terms,
-    ) -> bool {
-        let Stated { statement, at } = stated;
-        match (statement.says, answer) {
-            (Says::Ask { cost, .. }, Answer::Share(answer)) => {
-                statement.generation == self.generation
-                    && !answer.settling
-                    && Millis::from(*at).until(now) <= terms.timeout
-                    && left(limit, answer.others, self.used) < cost
+        sharing: Sharing,
+    ) -> Verdict {
+        match answer {
+            Answer::Share(answer) if answer.settling => Verdict::Undecided,
+            Answer::Refused(_) => Verdict::Undecided,
+            Answer::Share(answer)
+                if stated.statement.generation == self.generation
+                    && (Millis::from(stated.at).until(now) <= sharing.timeout
+                        || without(Rule::AgeFromAsk))
+                    && left(limit, answer.others, self.used) < cost =>
+            {
+                Verdict::Refused
             }
-            _ => false,
+            Answer::Share(_) | Answer::Reset(_) => Verdict::Granted,
         }
-    }
-
-    /// An ask that was made `at` an instant was told that too little is left. Of asks that were made within a pause, only the first lengthens it.
-    fn told(&mut self, at: Timestamp, terms: Terms) {
-        let since = self.told_at.until(at);
-        if self.pauses == 0 || since >= terms.term.saturating_mul(2) {
-            self.pauses = 1;
-        } else if since >= self.pause(terms) {
-            self.pauses = PAUSES.min(self.pauses + 1);
-        }
-        self.told_at = at.into();
     }
 }
 

@@ -1,4 +1,4 @@
-//! Settling and resetting. A charge is settled once it is known what the request was due to be charged: its charge becomes that.
+//! Settling. A charge is settled once it is known what the request was due to be charged: its charge becomes that.
 //!
 //! A charge is settled in the very counts that it was made to, which their window, index and generation identify. Every other count is left
 //! alone: that of a later window, one that a clock which stepped back has moved, and one that has begun again. So a charge is taken out of a
@@ -32,7 +32,7 @@ pub struct Settlement<'a> {
 impl Settlement<'_> {
     /// Settles the charge. `standings` receives where the counter stands afterwards. The result is whether the counter still has any of the
     /// counts that were charged.
-    pub(super) fn apply(&self, record: &mut Record, standings: &mut Standings) -> Step<bool> {
+    pub(super) fn apply(&self, record: &mut Record, in_fleet: bool, standings: &mut Standings) -> Step<bool> {
         standings.clear();
         let mut applies = false;
         for (place, (quota, charged)) in self.charge.quotas.iter().zip(self.charged).enumerate() {
@@ -49,7 +49,9 @@ impl Settlement<'_> {
                 exhausted: false,
             });
         }
-        add_others(self.charge.quotas, record, standings);
+        if in_fleet {
+            add_others(self.charge.quotas, record, standings);
+        }
         if applies || record.moved { Step::Store(applies) } else { Step::Keep(applies) }
     }
 
@@ -65,18 +67,6 @@ impl Settlement<'_> {
             Some(more) => used.saturating_add(more),
             None => used.saturating_sub(charged - due),
         }
-    }
-}
-
-/// Resets a quota: its count begins again with nothing used. Returns the units that were used.
-///
-/// A reset keeps the window and changes the count's generation, so it takes the charges of requests that are in flight out of the count:
-/// none of them is settled or given back a second time.
-pub(super) fn reset(record: &mut Record, quota: &Quota) -> Step<u32> {
-    match record.begin_again(quota.window) {
-        // No request in flight is charged to a count without use.
-        0 => Step::Keep(0),
-        used => Step::Store(used),
     }
 }
 

@@ -1,11 +1,13 @@
 //! The one compare-and-swap loop: read the value, take a step on it, and store the result unless another worker has stored in between. A
 //! counter's step is taken on its record, at the time that is read after the entry.
 
+use core::fmt;
+
 use super::cas_predictor::{CasPredictor, MAX_AGE};
-use super::entry::{Counter, EntryError, Malformed, Record};
+use super::entry::{EntryError, Malformed, Record};
 use super::fingerprint::Fingerprint;
 use super::shared_data::{Cas, HostError, SharedData, Swap, compare_and_swap};
-use super::table::{EntryName, Table};
+use super::table::{Capacity, Counter, Table, entries_for};
 use crate::quota::Quota;
 use crate::time::Timestamp;
 
@@ -13,35 +15,29 @@ use crate::time::Timestamp;
 /// wait is N swaps; 64 in a row mean that something is wrong.
 pub const MAX_ATTEMPTS: usize = 64;
 
-/// The host as counting needs it: shared data and a clock.
+/// The levels of `proxy_log`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// Decisions, one line each.
+    Debug = 1,
+    /// Start-up.
+    Info,
+    /// What an operator should know and nothing suffers from.
+    Warn,
+    /// What goes wrong.
+    Error,
+}
+
+/// The host as counting needs it: shared data, a clock and a log.
 pub trait CounterHost: SharedData {
     /// `proxy_get_current_time_nanoseconds`.
     ///
     /// # Errors
     /// Any status but Ok.
     fn now(&mut self) -> Result<Timestamp, HostError>;
-}
 
-/// Where a counter's record is. It stays there as long as the process lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
-    pub(super) table: Table,
-    pub(super) fingerprint: Fingerprint,
-    pub(super) name: EntryName,
-    /// Whether the gateways of a fleet share the counter.
-    pub(super) in_fleet: bool,
-}
-
-impl Place {
-    pub(super) fn counter(&self) -> Counter {
-        Counter { fingerprint: self.fingerprint, in_fleet: self.in_fleet }
-    }
-
-    /// The counter's fingerprint.
-    #[must_use]
-    pub fn fingerprint(&self) -> Fingerprint {
-        self.fingerprint
-    }
+    /// `proxy_log`.
+    fn log(&mut self, level: LogLevel, message: fmt::Arguments<'_>);
 }
 
 /// Why a request could not be counted.
@@ -78,7 +74,7 @@ pub(super) struct Taken<T> {
 }
 
 /// What the loop keeps from request to request.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct SwapLoop {
     pub(super) record: Record,
     next: Vec<u8>,
@@ -88,31 +84,36 @@ pub(super) struct SwapLoop {
 }
 
 impl SwapLoop {
-    /// Takes `step` on the record at `place`, which is opened with a count for the window of each of `quotas`. A malformed entry is begun
+    pub(super) fn new(capacity: Capacity) -> Self {
+        let predictor = CasPredictor::new(entries_for(capacity.known));
+        Self { record: Record::default(), next: Vec::new(), predictor, repairs: 0 }
+    }
+
+    /// Takes `step` on the record of `counter`, which is opened with a count for the window of each of `quotas`. A malformed entry is begun
     /// again.
     pub(super) fn take<T>(
         &mut self,
         host: &mut impl CounterHost,
-        place: Place,
+        counter: &Counter,
         quotas: &[Quota],
         mut step: impl FnMut(&mut Record) -> Step<T>,
     ) -> Result<Taken<T>, CountError> {
         let Self { record, next, predictor, repairs } = self;
-        let name = place.name.as_bytes();
+        let name = counter.entry.as_bytes();
         // A flood of strangers must not drive known keys' entries out of the predictor's memory.
-        let remembers = place.table == Table::Known;
-        if remembers && let Some(predicted) = predictor.predict(place.name) {
+        let remembers = counter.table == Table::Known;
+        if remembers && let Some(predicted) = predictor.predict(counter.entry) {
             let (at, cas) = (host.now()?, predicted.cas);
             // A result that is not stored has to be about what is stored, so it needs a read.
             if at.duration_since(predicted.written) < MAX_AGE
-                && let Ok(Ok(())) = record.open(predicted.value, place.counter(), quotas, at)
+                && let Ok(Ok(())) = record.open(predicted.value, counter, quotas, at)
                 && let Step::Store(result) = step(record)
             {
                 record.encode(next);
                 let swap = host.set(name, next, cas)?;
                 predictor.tried(swap);
                 if swap == Swap::Stored {
-                    predictor.wrote(place.name, next, Some(cas), at);
+                    predictor.wrote(counter.entry, next, Some(cas), at);
                     return Ok(Taken { result, at, overflowed: false });
                 }
             }
@@ -121,19 +122,19 @@ impl SwapLoop {
         let (taken, is_stored) = swap(host, name, next, |host, stored, next| {
             let (entry, cas) = stored.map_or((&[][..], None), |(entry, cas)| (entry, Some(cas)));
             if remembers && let Some(cas) = cas {
-                predictor.read(place.name, entry, cas);
+                predictor.read(counter.entry, entry, cas);
             }
             read = cas;
             // The time after the record: a record that another worker has just written is then never from the future.
             let at = host.now()?;
-            let opened = match open(record, entry, place, quotas, at) {
+            let opened = match open(record, entry, counter, quotas, at) {
                 Ok(opened) => {
                     repaired = 0;
                     opened
                 }
                 Err(Malformed) => {
                     repaired = 1;
-                    open(record, &[], place, quotas, at).unwrap_or(Ok(false))
+                    open(record, &[], counter, quotas, at).unwrap_or(Ok(false))
                 }
             };
             let overflowed = opened?;
@@ -146,8 +147,8 @@ impl SwapLoop {
             })
         })?;
         match (is_stored, remembers) {
-            (false, _) => predictor.forget(place.name),
-            (true, true) => predictor.wrote(place.name, next, read, taken.at),
+            (false, _) => predictor.forget(counter.entry),
+            (true, true) => predictor.wrote(counter.entry, next, read, taken.at),
             (true, false) => predictor.wrote_unremembered(),
         }
         if is_stored {
@@ -185,17 +186,22 @@ pub(crate) fn swap<D: SharedData, T, E: From<CountError>>(
     Err(E::from(CountError::Contended))
 }
 
-/// Opens the record at `place`, or the overflow record of a full strangers' entry. Returns which.
+/// Opens the record of `counter`, or the overflow record of a full strangers' entry. Returns which.
 fn open(
     record: &mut Record,
     entry: &[u8],
-    place: Place,
+    counter: &Counter,
     quotas: &[Quota],
     at: Timestamp,
 ) -> Result<Result<bool, EntryError>, Malformed> {
-    match record.open(entry, place.counter(), quotas, at)? {
-        Err(EntryError::Full) if place.table == Table::Strangers => {
-            let overflow = record.open(entry, Counter::local(Fingerprint::OVERFLOW), quotas, at)?;
+    match record.open(entry, counter, quotas, at)? {
+        Err(EntryError::Full) if counter.table == Table::Strangers => {
+            let overflow = record.open(
+                entry,
+                &Counter { fingerprint: Fingerprint::OVERFLOW, ..*counter },
+                quotas,
+                at,
+            )?;
             Ok(overflow.map(|()| true))
         }
         opened => Ok(opened.map(|()| false)),

@@ -45,7 +45,7 @@ const FIRST_OF_DIRECTORY: u32 = (1 << 24) - 2 * LIST_ENTRIES as u32;
 /// `vm_id`, in an update, a roll-back or a drain, never read each other's bytes. A process never reads what another process wrote.
 ///
 /// The feature `next_form` is for tests: the same filter with another form.
-pub const FORM: u8 = if cfg!(feature = "next_form") { 6 } else { 5 };
+pub const FORM: u8 = if cfg!(feature = "next_form") { 7 } else { 6 };
 
 /// Bytes in an entry's name.
 pub const NAME_BYTES: usize = 11;
@@ -121,6 +121,24 @@ pub enum Table {
     Known,
     /// Counters of addresses. A full entry has one overflow record.
     Strangers,
+}
+
+/// A counter, by where its record is. It stays there as long as the process lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Counter {
+    pub(super) table: Table,
+    pub(super) fingerprint: Fingerprint,
+    pub(super) entry: EntryName,
+    /// Whether the gateways of a fleet share it.
+    pub(super) in_fleet: bool,
+}
+
+impl Counter {
+    /// The counter's fingerprint.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
 }
 
 /// The tables of one namespace as all VMs of the process use them.

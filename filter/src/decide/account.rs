@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 
-use super::counting::Places;
 use super::known::OfRow;
 use crate::config::Entitlement;
 use crate::count::fingerprint::CallerHash;
+use crate::count::levels::Levels;
 
 /// Callers of one generation: what a table of 65,536 slots holds.
 const GENERATION: usize = 65_536 / 8 * 7;
@@ -20,7 +20,7 @@ pub(super) struct Account {
     /// The subscriber's id; `None` for a key whose plan comes from metadata.
     pub(super) subscriber: Option<Arc<str>>,
     pub(super) entitlement: Entitlement,
-    pub(super) places: Places,
+    pub(super) levels: Levels,
     /// The row of the directory that it is from; `None` if it does not depend on the directory.
     pub(super) of_row: Option<Arc<OfRow>>,
     /// The number of the view of the directory that it was found under. Under another, the row is read again.

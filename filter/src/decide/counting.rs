@@ -1,28 +1,20 @@
 //! Charging requests to their counters, and settling what they were charged.
-//!
-//! A caller of an organisation has two levels of quotas: its own, and those that its organisation shares. The caller's quotas are charged
-//! first, and then the organisation's. If those do not admit the request, the caller's charge is given back to the counts that hold it. So no
-//! quota is ever exceeded, and a caller whose own quotas are used up takes nothing from its organisation. Until the charge is given back, a
-//! concurrent request of the same caller may be refused. A VM that dies in between leaves the caller's charge until its window ends.
 
 use std::sync::Arc;
-
-use ledger_wire::Answer;
 
 use super::host::{Host, LogLevel};
 use super::log_limiter::LogLimiter;
 use super::metric::{Event, EventSums};
-use super::places::{WaitingPlace, WaitingPlaces};
 use crate::config::Config;
-use crate::count::charge::{Admission, Charge, Standings, Turn};
-use crate::count::counters::{Counted, Counters};
-use crate::count::holding::Terms;
-use crate::count::settle::{Due, Settlement};
+use crate::count::charge::{Charge, Standings, Statements};
+use crate::count::counters::Counters;
+use crate::count::levels::{Demand, Outcome};
+use crate::count::settle::Due;
 use crate::count::shared_data::HostError;
-use crate::count::sharing::{Answered, Ask, SharedName, Statements};
-use crate::count::swap::{CountError, Place};
+use crate::count::swap::CountError;
 use crate::count::table::OpenError;
-use crate::quota::{Quota, QuotaSet};
+use crate::fleet::client::{Client, Next};
+use crate::quota::QuotaSet;
 use crate::time::Timestamp;
 
 /// Why a request could not be decided by its quotas.
@@ -30,8 +22,6 @@ use crate::time::Timestamp;
 pub(super) enum DecideError {
     #[error("the host handed over no request headers")]
     NoHeaders,
-    #[error("the class has no quotas")]
-    NoQuotas,
     #[error(transparent)]
     Open(#[from] OpenError),
     #[error(transparent)]
@@ -40,47 +30,17 @@ pub(super) enum DecideError {
     Host(#[from] HostError),
 }
 
-/// The places of the records that a request is charged to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Places {
-    /// Of the caller's counter.
-    pub(super) own: Place,
-    /// What not every caller has.
-    pub(super) others: Option<Arc<Others>>,
-}
-
-/// The places of a caller beyond its own counter's, and what a fleet needs.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Others {
-    /// Of the counter that the caller's organisation shares.
-    pub(super) organisation: Option<Place>,
-    /// In a fleet, the names of both counters.
-    pub(super) names: Option<[SharedName; 2]>,
-}
-
-/// What a request has asked of the ledger about one record.
-#[derive(Clone, Debug)]
-pub struct Asked {
-    /// The counter.
-    pub place: Place,
-    /// The statements.
-    pub statements: Statements,
-}
-
 /// A request that was charged, or that its quotas had no room for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charged {
-    /// The quotas of the class.
-    pub quotas: Arc<QuotaSet>,
+    /// What it needed.
+    pub demand: Demand,
     /// Where the client stands in each quota.
     pub standings: Standings,
-    /// Units that the request was charged; at least 1.
-    pub cost: u32,
     /// The instant of the standings.
     pub at: Timestamp,
     /// The class, as an index into [`crate::config::Catalog::classes`].
     pub(super) class: usize,
-    pub(super) places: Places,
     /// Whether this is a client without a known key.
     pub(super) is_stranger: bool,
     pub(super) is_grpc: bool,
@@ -89,276 +49,57 @@ pub struct Charged {
 }
 
 impl Charged {
-    /// Where the caller's own counter is.
+    /// The quotas of the class.
     #[must_use]
-    pub fn place(&self) -> Place {
-        self.places.own
+    pub fn quotas(&self) -> &Arc<QuotaSet> {
+        &self.demand.quotas
     }
 
-    /// Where the counters are that the request is charged to.
-    pub fn all_places(&self) -> impl Iterator<Item = Place> {
-        [Some(self.places.own), self.places.organisation()].into_iter().flatten()
+    /// Units that the request was charged; at least 1.
+    #[must_use]
+    pub fn cost(&self) -> u32 {
+        self.demand.cost
     }
 }
 
 /// The counters of a VM, and what goes wrong with them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Counting {
-    /// Opened at the first request, for configuring must not depend on what is stored.
+    /// Opened by the first request or tick, for configuring must not depend on what is stored.
     counters: Option<Counters>,
+    /// The client of the fleet's ledger, if there is a fleet.
+    client: Option<Client>,
     errors: LogLimiter<DecideError>,
-    /// The requests that wait for the ledger.
-    waiting: WaitingPlaces,
     pub(super) events: EventSums,
 }
 
-/// A counter, and those of the class's quotas that are counted there.
-type Level<'q> = (Place, &'q [Quota]);
-
-impl Places {
-    fn organisation(&self) -> Option<Place> {
-        self.others.as_ref()?.organisation
-    }
-
-    /// The quotas of each record that a request is charged to.
-    fn with<'q>(&self, quotas: &'q QuotaSet) -> [Option<Level<'q>>; 2] {
-        let own = Some((self.own, quotas.own()));
-        let shared = self.organisation().map(|place| (place, quotas.shared()));
-        [own, shared].map(|part| part.filter(|(_, quotas)| !quotas.is_empty()))
-    }
+/// What deciding a request works with.
+pub(super) struct Context<'a, H> {
+    pub(super) host: &'a mut H,
+    pub(super) config: &'a Config,
+    pub(super) counting: &'a mut Counting,
 }
 
 impl Counting {
+    pub(super) fn new(config: &Config) -> Self {
+        let client = config.fleet.map(Client::new);
+        Self { counters: None, client, errors: LogLimiter::default(), events: EventSums::default() }
+    }
+
     /// The counters, if a request has opened them.
-    pub(super) fn opened(&self) -> Option<&Counters> {
+    pub(super) fn counters(&self) -> Option<&Counters> {
         self.counters.as_ref()
     }
 
-    pub(super) fn open(
-        &mut self,
-        host: &mut impl Host,
-        config: &Config,
-    ) -> Result<&mut Counters, DecideError> {
-        match &mut self.counters {
-            Some(counters) => Ok(counters),
-            counters => {
-                let opened = open_counters(host, config)?;
-                Ok(counters.insert(opened))
-            }
-        }
+    /// The client of the ledger.
+    pub(super) fn client(&self) -> Option<&Client> {
+        self.client.as_ref()
     }
 
-    /// Closes the counters until the next request, unless they are this VM's alone.
-    pub(super) fn close(&mut self) {
+    /// Another configuration follows. Closes the counters until the next request, unless they are this VM's alone.
+    pub(super) fn retire(&mut self) {
+        self.client.iter_mut().for_each(Client::retire);
         self.counters.take_if(|counters| !counters.is_local());
-    }
-
-    /// Charges a request to all its quotas, or to none. `charged` receives where the client stands afterwards.
-    pub(super) fn charge(
-        &mut self,
-        host: &mut impl Host,
-        config: &Config,
-        charged: &mut Charged,
-    ) -> Result<Counted, DecideError> {
-        if charged.places.others.is_some() {
-            return self.charge_in_turn(host, config, charged, config.fleet.as_ref().map(Turn::First));
-        }
-        let Charged { quotas, standings, places, cost, at, .. } = charged;
-        let charge = Charge { quotas: quotas.own(), cost: *cost };
-        let counted = self.open(host, config)?.charge(host, places.own, charge, standings)?;
-        *at = counted.at;
-        Ok(counted)
-    }
-
-    /// The same of a caller of an organisation or a fleet: to the quotas of the caller, and then to those that its organisation shares. `turn` is
-    /// `None` in no fleet.
-    #[cold]
-    pub(super) fn charge_in_turn(
-        &mut self,
-        host: &mut impl Host,
-        config: &Config,
-        charged: &mut Charged,
-        turn: Option<Turn<'_>>,
-    ) -> Result<Counted, DecideError> {
-        let counted = self.charge_levels(host, config, charged, turn)?;
-        if let Some(Turn::First(_)) = turn {
-            match counted.admission {
-                Admission::Admitted => self.events.add(Event::FleetDecidedByShare, 1),
-                Admission::Refused => self.events.add(Event::FleetDecidedByLedger, 1),
-                Admission::Lacking => {}
-            }
-        }
-        Ok(counted)
-    }
-
-    fn charge_levels(
-        &mut self,
-        host: &mut impl Host,
-        config: &Config,
-        charged: &mut Charged,
-        turn: Option<Turn<'_>>,
-    ) -> Result<Counted, DecideError> {
-        let quotas = Arc::clone(&charged.quotas);
-        let [own, shared] = charged.places.with(&quotas);
-        let (Some(first), second) = (own.or(shared), own.and(shared)) else {
-            return Err(DecideError::NoQuotas);
-        };
-        let counted =
-            self.charge_record(host, config, first, (charged.cost, turn), &mut charged.standings)?;
-        charged.at = counted.at;
-        match second {
-            Some(second) if counted.is_admitted() => {
-                self.charge_organisation(host, config, (first, second), charged, turn)
-            }
-            Some(_) | None => Ok(counted),
-        }
-    }
-
-    fn charge_record(
-        &mut self,
-        host: &mut impl Host,
-        config: &Config,
-        (place, quotas): Level<'_>,
-        (cost, turn): (u32, Option<Turn<'_>>),
-        standings: &mut Standings,
-    ) -> Result<Counted, DecideError> {
-        let (counters, charge) = (self.open(host, config)?, Charge { quotas, cost });
-        Ok(match turn {
-            Some(turn) => counters.charge_shared(host, place, charge, turn, standings)?,
-            None => counters.charge(host, place, charge, standings)?,
-        })
-    }
-
-    /// Charges a request, which its caller's quotas have admitted, to its organisation's.
-    fn charge_organisation(
-        &mut self,
-        host: &mut impl Host,
-        config: &Config,
-        ((own, quotas), shared): (Level<'_>, Level<'_>),
-        charged: &mut Charged,
-        turn: Option<Turn<'_>>,
-    ) -> Result<Counted, DecideError> {
-        let mut standings = Standings::new();
-        let counted = self.charge_record(host, config, shared, (charged.cost, turn), &mut standings);
-        if !matches!(counted, Ok(Counted { admission: Admission::Admitted, .. })) {
-            let charge = Charge { quotas, cost: charged.cost };
-            let settlement = Settlement { charge, charged: &charged.standings, due: Due::Units(0) };
-            if let Some((standings, _)) = self.settle_record(host, config, own, &settlement) {
-                self.events.add(Event::OrganisationGivenBack, 1);
-                charged.standings = standings;
-            }
-        }
-        let counted = counted?;
-        charged.standings.extend(standings);
-        charged.at = counted.at;
-        Ok(counted)
-    }
-
-    /// Takes a place for a request that waits for the ledger's word on a counter; `None` if there is none.
-    pub(super) fn take_place(&mut self, counter: Place) -> Option<WaitingPlace> {
-        let place = self.waiting.take(counter.fingerprint());
-        if place.is_none() {
-            self.events.add(Event::FleetPlacesFull, 1);
-        }
-        place
-    }
-
-    /// Asks for what a request lacks of its quotas.
-    pub(super) fn ask(
-        &mut self,
-        host: &mut impl Host,
-        config: &Config,
-        charged: &Charged,
-        again: bool,
-        terms: Terms,
-    ) -> Result<Vec<Asked>, DecideError> {
-        let names = charged.places.others.as_ref().and_then(|others| others.names);
-        let Some(names) = names else { return Ok(Vec::new()) };
-        let mut asked = Vec::new();
-        let records = charged.places.with(&charged.quotas).into_iter().zip(names);
-        for (record, name) in records {
-            let Some((place, quotas)) = record else { continue };
-            let of = Ask { quotas, cost: charged.cost, again };
-            let statements = self.open(host, config)?.ask(host, place, name, of, terms)?;
-            if !statements.is_empty() {
-                asked.push(Asked { place, statements });
-            }
-        }
-        Ok(asked)
-    }
-
-    /// Takes up the answers to what a request has asked, in the order of the statements; without answers, forgets that it waits.
-    pub(super) fn take_up(
-        &mut self,
-        host: &mut impl Host,
-        config: &Config,
-        asked: &[Asked],
-        answers: Option<(&[Answer], u32)>,
-        terms: Terms,
-    ) -> Result<Answered, DecideError> {
-        let mut all = Answered { is_refused: false, is_decided: answers.is_some() || asked.is_empty() };
-        let mut answers = answers;
-        for Asked { place, statements } in asked {
-            let counters = self.open(host, config)?;
-            match &mut answers {
-                Some((rest, epoch)) => {
-                    let (of_record, others) = rest.split_at_checked(statements.len()).unwrap_or((rest, &[]));
-                    *rest = others;
-                    let answered = counters.take_up(host, *place, statements, (of_record, *epoch), terms)?;
-                    all.is_refused |= answered.is_refused;
-                    all.is_decided &= answered.is_decided;
-                }
-                None => counters.leave(host, *place, statements)?,
-            }
-        }
-        Ok(all)
-    }
-
-    /// Settles a charge. `charged` then says where the client stands afterwards.
-    pub(super) fn settle(&mut self, host: &mut impl Host, config: &Config, charged: &mut Charged, due: Due) {
-        charged.is_open = false;
-        if due == Due::Units(charged.cost) {
-            return;
-        }
-        let quotas = Arc::clone(&charged.quotas);
-        let mut before = charged.standings.as_slice();
-        let mut after = Standings::new();
-        for (place, quotas) in charged.places.with(&quotas).into_iter().flatten() {
-            let charge = Charge { quotas, cost: charged.cost };
-            let (of_record, others) = before.split_at_checked(quotas.len()).unwrap_or_default();
-            before = others;
-            match self.settle_record(host, config, place, &Settlement { charge, charged: of_record, due }) {
-                Some((standings, at)) => {
-                    charged.at = at;
-                    after.extend(standings);
-                }
-                None => after.extend(of_record.iter().copied()),
-            }
-        }
-        charged.standings = after;
-    }
-
-    /// Settles the charge of one record. Returns where the counter stands afterwards, and the instant. A settlement that could not be stored
-    /// is counted and logged.
-    fn settle_record(
-        &mut self,
-        host: &mut impl Host,
-        config: &Config,
-        place: Place,
-        settlement: &Settlement<'_>,
-    ) -> Option<(Standings, Timestamp)> {
-        let mut standings = Standings::new();
-        let settled = self.open(host, config).and_then(|counters| {
-            counters.settle(host, place, settlement, &mut standings).map_err(DecideError::from)
-        });
-        match settled {
-            Ok(at) => Some((standings, at)),
-            Err(error) => {
-                self.events.add(Event::CostUnsettled, 1);
-                self.log_error(host, "a charge could not be settled", error);
-                None
-            }
-        }
     }
 
     /// Logs an error, but each at most once a second.
@@ -379,16 +120,114 @@ impl Counting {
                 format_args!("{repairs} malformed entries of the counters in shared data were begun again"),
             );
         }
+        if let Some(client) = &mut self.client {
+            self.events.add_all(client.events.drain());
+        }
         self.events.drain()
     }
 }
 
+impl<H: Host> Context<'_, H> {
+    pub(super) fn open(&mut self) -> Result<&mut Counters, DecideError> {
+        self.opened().map(|(counters, ..)| counters)
+    }
+
+    /// The counters, the client of the ledger and the host.
+    pub(super) fn opened(&mut self) -> Result<(&mut Counters, Option<&mut Client>, &mut H), DecideError> {
+        let Counting { counters, client, .. } = &mut *self.counting;
+        let counters = match counters {
+            Some(counters) => counters,
+            none => none.insert(open(self.host, self.config)?),
+        };
+        Ok((counters, client.as_mut(), self.host))
+    }
+
+    /// Whether quotas are decided by what the gateway holds of them.
+    pub(super) fn is_shared(&self) -> bool {
+        self.config.fleet.is_some_and(|sharing| !sharing.in_shadow)
+    }
+
+    /// Charges a request to all its quotas, or to none, or has it wait. `charged` receives where the client stands.
+    pub(super) fn charge(&mut self, charged: &mut Charged) -> Result<Next, DecideError> {
+        let Charged { demand, standings, at, .. } = charged;
+        let next = if demand.levels.others.is_some() {
+            self.charge_levels(demand, standings)?
+        } else {
+            let charge = Charge { quotas: demand.quotas.own(), cost: demand.cost, shared: None };
+            let mut none = Statements::new();
+            let (counters, _, host) = self.opened()?;
+            let counted = counters.charge(host, &demand.levels.own, charge, standings, &mut none)?;
+            Next::Counted { counted, given_back: None }
+        };
+        if let Next::Counted { counted, .. } = &next {
+            *at = counted.at;
+        }
+        Ok(next)
+    }
+
+    /// The same of a caller of an organisation or a fleet.
+    #[cold]
+    fn charge_levels(&mut self, demand: &Demand, standings: &mut Standings) -> Result<Next, DecideError> {
+        let is_shared = self.is_shared() && demand.levels.are_shared();
+        let (counters, client, host) = self.opened()?;
+        let next = match client.filter(|_| is_shared) {
+            Some(client) => client.charge(counters, host, demand, standings)?,
+            None => {
+                let Outcome { counted, given_back, .. } =
+                    counters.charge_levels(host, demand, None, standings)?;
+                Next::Counted { counted, given_back }
+            }
+        };
+        Ok(self.noted(next))
+    }
+
+    /// Counts and logs whether a caller got back what its organisation did not admit.
+    pub(super) fn noted(&mut self, next: Next) -> Next {
+        if let Next::Counted { given_back: Some(given_back), .. } = &next {
+            match given_back {
+                Ok(()) => self.counting.events.add(Event::OrganisationGivenBack, 1),
+                Err(error) => self.unsettled((*error).into()),
+            }
+        }
+        next
+    }
+
+    /// Settles a charge. `charged` then says where the client stands afterwards. The ledger does not know of it yet.
+    pub(super) fn settle(&mut self, charged: &mut Charged, due: Due) {
+        charged.is_open = false;
+        if due == Due::Units(charged.cost()) {
+            return;
+        }
+        let Charged { demand, standings, at, .. } = charged;
+        let settled = self.opened().and_then(|(counters, client, host)| {
+            client.into_iter().for_each(|client| client.settled(demand));
+            Ok(counters.settle_levels(host, demand, due, standings)?)
+        });
+        match settled {
+            Ok(settled) => *at = settled.unwrap_or(*at),
+            Err(error) => self.unsettled(error),
+        }
+    }
+
+    #[cold]
+    fn unsettled(&mut self, error: DecideError) {
+        self.counting.events.add(Event::CostUnsettled, 1);
+        self.log_error("a charge could not be settled", error);
+    }
+
+    /// Logs an error, but each at most once a second.
+    #[cold]
+    pub(super) fn log_error(&mut self, what: &str, error: DecideError) {
+        self.counting.log_error(self.host, what, error);
+    }
+}
+
 #[cold]
-fn open_counters(host: &mut impl Host, config: &Config) -> Result<Counters, DecideError> {
+fn open(host: &mut impl Host, config: &Config) -> Result<Counters, DecideError> {
     let wanted = config.settings.counters;
     let salt = host.random()?;
-    let counters =
-        Counters::open(host, salt, &config.settings.namespace, wanted)?.in_fleet(config.fleet.is_some());
+    let in_fleet = config.fleet.is_some_and(|sharing| !sharing.in_shadow);
+    let counters = Counters::open(host, salt, &config.settings.namespace, wanted)?.in_fleet(in_fleet);
     if counters.is_local() {
         host.log(
             LogLevel::Warn,

@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::counting::{Asked, Charged};
+use super::counting::Charged;
 use super::json;
 use super::outcome::{Outcome, Outcomes};
-use super::places::WaitingPlace;
 use super::refusal::Refusal;
 use crate::config::{Config, OnError};
+use crate::fleet::Waiting;
 use crate::quota::Mode;
-use crate::time::Timestamp;
 
 /// An answer of the filter, as data: its text is written where it is sent.
 #[derive(Debug)]
@@ -26,7 +25,7 @@ pub enum Answer {
         json: String,
     },
     /// Not yet: the ledger's answer comes first.
-    Later(Box<Wait>),
+    Later(Wait),
 }
 
 /// Whose use a document of a gateway in a fleet counts.
@@ -54,22 +53,20 @@ pub(super) enum Awaited {
 #[derive(Debug)]
 pub struct Wait {
     pub(super) awaited: Awaited,
-    /// When it asked first, by the gateway's clock.
-    pub since: Timestamp,
-    /// What it has asked.
-    pub asked: Vec<Asked>,
-    /// The call that it waits for, once it is made.
+    /// What it has asked, and the call to be made.
+    pub waiting: Waiting,
+    /// The number of the call that it waits for, once it is made.
     pub call: Option<u32>,
-    /// How many calls of it have failed.
-    pub failed: u32,
-    /// Its place among those that wait.
-    _place: WaitingPlace,
 }
 
 impl Wait {
-    /// A request that begins to wait now, for the answer to what it has `asked`.
-    pub(super) fn new(awaited: Awaited, now: Timestamp, asked: Vec<Asked>, place: WaitingPlace) -> Box<Self> {
-        Box::new(Self { awaited, since: now, asked, call: None, failed: 0, _place: place })
+    pub(super) fn new(awaited: Awaited, waiting: Waiting) -> Self {
+        Self { awaited, waiting, call: None }
+    }
+
+    /// A request that waits for units of its quotas.
+    pub(super) fn of_units(waiting: Waiting) -> Self {
+        Self::new(Awaited::Units, waiting)
     }
 }
 

@@ -71,8 +71,9 @@ impl Limiter {
             subscriber: subscriber.as_deref(),
             plan: decided.plan.map(|plan| config.plan_name(plan)),
             class: config.class_name(decided.class),
-            cost: charged.map(|charged| charged.cost),
-            counter: charged.map(|charged| format!("{:08x}", charged.places.own.fingerprint().get() >> 32)),
+            cost: charged.map(|charged| charged.cost()),
+            counter: charged
+                .map(|charged| format!("{:08x}", charged.demand.levels.own.fingerprint().get() >> 32)),
             quotas: quotas
                 .map(|(quota, standing)| QuotaExplanation {
                     usage: QuotaUsage::new(quota, standing, 1),

@@ -32,7 +32,7 @@ pub struct XRateLimit {
 impl Charged {
     /// Each quota, and where the client stands in it.
     pub fn standings(&self) -> impl Iterator<Item = (&Quota, &Standing)> {
-        self.quotas.quotas().iter().zip(&self.standings)
+        self.demand.quotas.quotas().iter().zip(&self.standings)
     }
 
     fn enforced(&self) -> impl Iterator<Item = (&Quota, &Standing)> {
@@ -73,7 +73,11 @@ impl Charged {
     /// Whether it was quotas of the caller's organisation that refused.
     #[must_use]
     pub fn is_refused_by_organisation(&self) -> bool {
-        self.quotas.shared().iter().any(|shared| self.exhausted().any(|quota| core::ptr::eq(quota, shared)))
+        self.demand
+            .quotas
+            .shared()
+            .iter()
+            .any(|shared| self.exhausted().any(|quota| core::ptr::eq(quota, shared)))
     }
 
     /// The `X-RateLimit-*` headers; `None` if no quota is enforced.
@@ -85,7 +89,7 @@ impl Charged {
                 LimitHeader::PerHour => quota.per_hour(),
                 LimitHeader::PerWindow => quota.limit.get().into(),
             },
-            remaining: standing.left(quota) / self.cost.max(1),
+            remaining: standing.left(quota) / self.cost().max(1),
             reset: standing.period(quota).end,
         })
     }
@@ -115,7 +119,7 @@ impl Charged {
             set(RESET, digits.format(x.reset))?;
         }
         if options.ietf && self.enforced().next().is_some() {
-            set(POLICY, &self.quotas.policy(self.at))?;
+            set(POLICY, &self.demand.quotas.policy(self.at))?;
             set(RATELIMIT, &self.ratelimit())?;
         }
         Ok(())

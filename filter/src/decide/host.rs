@@ -1,22 +1,7 @@
 //! What deciding needs of the host besides counters.
 
-use core::fmt;
-
 use crate::count::shared_data::HostError;
-use crate::count::swap::CounterHost;
-
-/// The levels of `proxy_log`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LogLevel {
-    /// Decisions, one line each.
-    Debug = 1,
-    /// Start-up.
-    Info,
-    /// What an operator should know and nothing suffers from.
-    Warn,
-    /// What goes wrong.
-    Error,
-}
+pub use crate::count::swap::{CounterHost, LogLevel};
 
 /// The host as the limiter needs it.
 pub trait Host: CounterHost {
@@ -31,7 +16,4 @@ pub trait Host: CounterHost {
     /// # Errors
     /// Any answer but success.
     fn random(&mut self) -> Result<[u8; 16], HostError>;
-
-    /// `proxy_log`.
-    fn log(&mut self, level: LogLevel, message: fmt::Arguments<'_>);
 }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use super::account::{Account, Accounts};
-use super::charging::{charge, charge_account};
-use super::counting::{Counting, DecideError, Others, Places};
+use super::counting::{Context, Counting, DecideError};
 use super::decision::{Answer, Decided, Scope};
 use super::host::Host;
 use super::known::{Customer, DirectoryKeys, Listed};
@@ -12,11 +11,12 @@ use super::metric::Event;
 use super::outcome::Outcome;
 use super::refusal::Refusal;
 use super::usage::{Subscriber, usage};
-use super::view::Looked;
+use super::view::View;
 use crate::config::{ADDRESS_CLASS, Config, Entitlement, Rule, StrangerPolicy, digest};
+use crate::count::charge::SharedName;
 use crate::count::fingerprint::{CallerHash, ClientAddress, Who};
+use crate::count::levels::{Demand, Levels, Others};
 use crate::count::shared_data::HostError;
-use crate::count::sharing::SharedName;
 use crate::directory::{Readiness, Storage};
 use crate::quota::QuotaSet;
 use crate::request::identity::{Credential, credential};
@@ -83,12 +83,16 @@ impl Limiter {
         Self {
             reader: LineReader::new(&config.key_sources),
             directory: DirectoryKeys::of(&config, storage),
-            config,
             under: 0,
             accounts: Accounts::default(),
-            counting: Counting::default(),
+            counting: Counting::new(&config),
             has_sent_path: None,
+            config,
         }
+    }
+
+    pub(super) fn context<'a, H>(&'a mut self, host: &'a mut H, config: &'a Config) -> Context<'a, H> {
+        Context { host, config, counting: &mut self.counting }
     }
 
     /// The configuration in force.
@@ -124,7 +128,7 @@ impl Limiter {
     /// again.
     pub fn retire(&mut self) {
         self.accounts.clear();
-        self.counting.close();
+        self.counting.retire();
     }
 
     /// Adds `times` to the sum of an event.
@@ -209,14 +213,15 @@ impl Limiter {
         keyed: &Keyed<'_>,
     ) -> Result<(), DecideError> {
         if let KeyLine::One { source, value } = keyed.line.key
-            && let Some(counters) = self.counting.opened()
+            && let Some(counters) = self.counting.counters()
         {
             let caller = counters.salt().caller_hash(source, value, keyed.class);
             if !keyed.asks_usage
                 && let Some(account) = self.accounts.get(caller)
                 && account.under == self.under
             {
-                return charge_account(&mut self.counting, host, config, decided, account);
+                return Context { host, config, counting: &mut self.counting }
+                    .charge_account(decided, account);
             }
         }
         self.decide_for_caller(host, config, decided, keyed)
@@ -245,7 +250,7 @@ impl Limiter {
             Credential::Missing => Caller::Keyless,
             Credential::Ambiguous => Caller::Ambiguous,
             Credential::Key(key) => {
-                let salt = *self.counting.open(host, config)?.salt();
+                let salt = *self.context(host, config).open()?.salt();
                 let mut remembered_by = match keyed.line.key {
                     KeyLine::One { source, value } => salt.caller_hash(source, value, keyed.class),
                     _ => salt.caller_hash(config.key_sources.len(), &key, keyed.class),
@@ -301,7 +306,7 @@ impl Limiter {
                 let mut account = self.account(host, config, &subscriber, keyed.class)?;
                 account.of_row = listed.map(|listed| listed.row);
                 self.accounts.insert(remembered_by, account.clone());
-                return charge_account(&mut self.counting, host, config, decided, &account);
+                return self.context(host, config).charge_account(decided, &account);
             }
             Caller::Ambiguous => decided.refuse(config, Outcome::UnknownKey, Refusal::AmbiguousKey),
             Caller::NotYetKnown => {
@@ -334,12 +339,14 @@ impl Limiter {
     ) -> Result<Answer, DecideError> {
         let scope = match scope {
             Some(_) => scope,
-            None => match self.counting.look(host, config, &[subscriber])? {
-                Looked::Already(scope) => scope,
-                Looked::Not(answer) => return Ok(answer),
+            None => match self.context(host, config).look(&[subscriber])? {
+                View::Seen(scope) => scope,
+                View::Not(answer) => return Ok(answer),
             },
         };
-        let mut usage = usage(self.counting.open(host, config)?, host, config, subscriber)?;
+        let mut context = self.context(host, config);
+        let (counters, _, host) = context.opened()?;
+        let mut usage = usage(counters, host, config, subscriber)?;
         usage.scope = scope;
         Ok(Answer::document("weir_usage", &usage))
     }
@@ -381,7 +388,7 @@ impl Limiter {
             return Ok(false);
         }
         account.under = self.under;
-        charge_account(&mut self.counting, host, config, decided, account).map(|()| true)
+        Context { host, config, counting: &mut self.counting }.charge_account(decided, account).map(|()| true)
     }
 
     fn account(
@@ -391,24 +398,27 @@ impl Limiter {
         subscriber: &Subscriber<'_>,
         class: usize,
     ) -> Result<Account, DecideError> {
-        let counters = self.counting.open(host, config)?;
+        let under = self.under;
+        let mut context = self.context(host, config);
+        let counters = context.open()?;
         let name = config.class_name(class);
         let organisation = subscriber.organisation.map(Who::Organisation);
-        let names = config.fleet.map(|_| {
+        let names = config.fleet.filter(|sharing| !sharing.in_shadow).map(|_| {
             [subscriber.who, organisation.unwrap_or(subscriber.who)]
                 .map(|who| SharedName::new(&config.settings.namespace, who, name))
         });
-        let others = Others { organisation: organisation.map(|who| counters.place(who, name)), names };
+        let others = Others { organisation: organisation.map(|who| counters.counter(who, name)), names };
+        let own = counters.counter(subscriber.who, name);
         Ok(Account {
             plan: subscriber.plan,
             subscriber: subscriber.id.map(Arc::from),
             entitlement: subscriber.entitlements.get(class).cloned().unwrap_or(Entitlement::NotInPlan),
-            places: Places {
-                own: counters.place(subscriber.who, name),
+            levels: Levels {
+                own,
                 others: (organisation.is_some() || names.is_some()).then(|| Arc::new(others)),
             },
             of_row: None,
-            under: self.under,
+            under,
         })
     }
 
@@ -448,9 +458,10 @@ impl Limiter {
     ) -> Result<(), DecideError> {
         let address = host.property(b"source\0address")?.unwrap_or_default();
         let who = Who::Address(ClientAddress::parse(&address, config.settings.ipv6_prefix.0));
-        let own = self.counting.open(host, config)?.place(who, class);
-        let places = Places { own, others: None };
-        charge(&mut self.counting, host, config, decided, (quotas, places), None)?;
+        let mut context = self.context(host, config);
+        let own = context.open()?.counter(who, class);
+        let demand = Demand { quotas: Arc::clone(quotas), levels: Levels { own, others: None }, cost: 1 };
+        context.charge_demand(decided, demand, true)?;
         decided.pass(outcome);
         Ok(())
     }

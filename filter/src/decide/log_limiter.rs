@@ -7,16 +7,13 @@ use arrayvec::ArrayVec;
 
 use crate::time::Timestamp;
 
-/// Shortest time between two lines of the same error.
-const INTERVAL: Duration = Duration::from_secs(1);
-
-/// Most different errors that are logged within [`INTERVAL`].
+/// Most different errors that are logged within an interval.
 const MOST_ERRORS: usize = 8;
 
-/// Lets each error be logged once a second. A second, different error is logged beside the first, so neither hides the other.
+/// Lets each error be logged once in an interval, which is a second. A second, different error is logged beside the first, so neither hides the other.
 #[derive(Debug)]
-pub struct LogLimiter<E> {
-    /// The errors of the last second, and when they were logged.
+pub struct LogLimiter<E, const SECONDS: u64 = 1> {
+    /// The errors of the last interval, and when they were logged.
     logged: ArrayVec<(E, Timestamp), MOST_ERRORS>,
     left_out: u32,
 }
@@ -25,18 +22,19 @@ pub struct LogLimiter<E> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeftOut(pub u32);
 
-impl<E> Default for LogLimiter<E> {
+impl<E, const SECONDS: u64> Default for LogLimiter<E, SECONDS> {
     fn default() -> Self {
         Self { logged: ArrayVec::new(), left_out: 0 }
     }
 }
 
-impl<E: PartialEq> LogLimiter<E> {
+impl<E: PartialEq, const SECONDS: u64> LogLimiter<E, SECONDS> {
     /// Whether `error` is to be logged now. While the clock fails (`None`), each error is logged once.
     pub fn admit(&mut self, error: E, now: Option<Timestamp>) -> Option<LeftOut> {
         if let Some(now) = now {
             // A clock that has stepped back ends the interval, too.
-            self.logged.retain(|(_, at)| *at <= now && now.duration_since(*at) < INTERVAL);
+            self.logged
+                .retain(|(_, at)| *at <= now && now.duration_since(*at) < Duration::from_secs(SECONDS));
         }
         let at = now.unwrap_or(Timestamp::from_seconds(0));
         if self.logged.iter().any(|(other, _)| *other == error) || self.logged.try_push((error, at)).is_err()
@@ -65,7 +63,7 @@ mod tests {
     #[test]
     fn each_error_is_logged_once_a_second_with_the_number_of_lines_left_out() {
         let at = |milliseconds: u64| Some(Timestamp::from_nanos(60_000_000_000 + milliseconds * 1_000_000));
-        let mut limiter = LogLimiter::default();
+        let mut limiter = LogLimiter::<_>::default();
         // the error, the instant, the number of lines left out if it is logged
         let steps = [
             ('a', at(0), Some(0)),
@@ -93,7 +91,7 @@ mod tests {
 
     #[test]
     fn at_most_eight_different_errors_are_logged_in_a_second() {
-        let mut limiter = LogLimiter::default();
+        let mut limiter = LogLimiter::<_>::default();
         for second in 0..3 {
             let now = Some(Timestamp::from_seconds(second));
             let logged = (0..100).filter_map(|error| limiter.admit(error, now));

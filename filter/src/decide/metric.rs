@@ -122,6 +122,13 @@ impl EventSums {
         }
     }
 
+    /// Adds to all sums, in the order of [`Event::ALL`].
+    pub fn add_all(&mut self, sums: [u32; Event::ALL.len()]) {
+        for ((event, _), times) in Event::ALL.into_iter().zip(sums) {
+            self.add(event, times);
+        }
+    }
+
     /// Takes the sums since the last time, in the order of [`Event::ALL`].
     pub fn drain(&mut self) -> [u32; Event::ALL.len()] {
         core::mem::take(&mut self.0)

@@ -18,7 +18,6 @@ pub mod metric;
 mod operate;
 pub mod operators;
 pub mod outcome;
-mod places;
 pub mod refusal;
 pub mod reply;
 pub mod settlement;

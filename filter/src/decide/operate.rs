@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::counting::{Asked, DecideError};
+use super::counting::DecideError;
 use super::decision::{Answer, Awaited, Scope, Wait};
 use super::host::{Host, LogLevel};
 use super::json;
@@ -13,11 +13,11 @@ use super::limiter::Limiter;
 use super::operators::Call;
 use super::refusal::Refusal;
 use super::usage::{Subscriber, Usage, usage};
-use super::view::{Heard, Looked};
+use super::view::{Known, View};
 use crate::config::{Config, CountBy, Entitlement, OperatorSettings, hex};
+use crate::count::charge::SharedName;
 use crate::count::fingerprint::Who;
-use crate::count::sharing::SharedName;
-use crate::fleet::messages::MOST_STATEMENTS;
+use crate::fleet::client::MOST_STATEMENTS;
 use crate::quota::{Mode, Quota};
 use crate::request::header_pairs::HeaderPairs;
 
@@ -62,7 +62,7 @@ struct Audit<'a> {
 }
 
 impl Limiter {
-    /// Answers a request to the operators' listener. None is passed on. In a fleet, `heard` is what the ledger has told since the request came.
+    /// Answers a request to the operators' listener. None is passed on. In a fleet, `known` is what the ledger has told since the request came.
     #[cold]
     pub(super) fn answer_operator(
         &mut self,
@@ -70,9 +70,9 @@ impl Limiter {
         config: &Config,
         operators: &OperatorSettings,
         headers: Option<HeaderPairs<'_>>,
-        heard: Option<Heard>,
+        known: Option<Known>,
     ) -> Answer {
-        self.operate(host, config, operators, headers, heard).unwrap_or_else(|error| {
+        self.operate(host, config, operators, headers, known).unwrap_or_else(|error| {
             self.counting.log_error(host, "an operator could not be answered", error);
             Answer::Refused(Refusal::NoCounters)
         })
@@ -84,7 +84,7 @@ impl Limiter {
         config: &Config,
         operators: &OperatorSettings,
         headers: Option<HeaderPairs<'_>>,
-        heard: Option<Heard>,
+        known: Option<Known>,
     ) -> Result<Answer, DecideError> {
         let headers = headers.ok_or(DecideError::NoHeaders)?;
         let call = Call::read(operators, headers);
@@ -101,27 +101,29 @@ impl Limiter {
             Ok(asked) => asked,
             Err(refusal) => return Ok(Answer::Refused(refusal)),
         };
-        if self.counting.open(host, config)?.is_local() {
+        if self.context(host, config).open()?.is_local() {
             return Ok(Answer::Refused(Refusal::NoSharedData));
         }
         let (listed, omitted) = owners.split_at(listed(config, &owners));
-        let scope = match heard {
-            None => match self.counting.look(host, config, listed)? {
-                Looked::Already(scope) => scope,
-                Looked::Not(answer) => return Ok(answer),
+        let scope = match known {
+            None => match self.context(host, config).look(listed)? {
+                View::Seen(scope) => scope,
+                View::Not(answer) => return Ok(answer),
             },
-            Some(Heard::View(scope) | Heard::Reset(scope, true)) => Some(scope),
-            Some(Heard::Reset(_, false)) => return Ok(Answer::Refused(Refusal::ResetHere)),
+            Some(Known::View(scope) | Known::Reset(scope, true)) => Some(scope),
+            Some(Known::Reset(_, false)) => return Ok(Answer::Refused(Refusal::ResetHere)),
         };
         if let Some(reset) = &reset
-            && !matches!(heard, Some(Heard::Reset(..)))
+            && !matches!(known, Some(Known::Reset(..)))
             && let Some(later) = self.reset(host, config, &call, reset, scope)?
         {
             return Ok(later);
         }
         let mut counters = Vec::new();
         for owner in listed {
-            let mut usage = usage(self.counting.open(host, config)?, host, config, *owner)?;
+            let mut context = self.context(host, config);
+            let (reached, _, of_host) = context.opened()?;
+            let mut usage = usage(reached, of_host, config, *owner)?;
             if let Who::Key(key) = owner.who {
                 usage.key = Some(format!("sha256:{}", hex(key)));
             }
@@ -142,21 +144,21 @@ impl Limiter {
         scope: Option<Scope>,
     ) -> Result<Option<Answer>, DecideError> {
         let Reset { who, class, quota, quotas } = *reset;
-        let counter = self.counting.open(host, config)?.place(who, class);
-        let (used, later) = match (config.fleet, scope) {
-            (Some(terms), Some(scope)) => {
-                let Some(place) = self.counting.take_place(counter) else {
+        let mut context = self.context(host, config);
+        let (counters, client, host) = context.opened()?;
+        let counter = counters.counter(who, class);
+        let of_window: Vec<_> = quotas.iter().filter(|other| other.window == quota.window).cloned().collect();
+        let (used, later) = match (client, scope) {
+            (Some(client), Some(scope)) if !client.sharing().in_shadow => {
+                if !client.has_place(counter) {
                     return Ok(Some(Answer::Refused(Refusal::NoPlace)));
-                };
-                let (name, now) = (SharedName::new(&config.settings.namespace, who, class), host.now()?);
-                let of_window: Vec<_> =
-                    quotas.iter().filter(|other| other.window == quota.window).cloned().collect();
-                let counters = self.counting.open(host, config)?;
-                let (used, statements) = counters.reset_shared(host, counter, name, &of_window, terms)?;
-                let asked = vec![Asked { place: counter, statements }];
-                (used, Some(Answer::Later(Wait::new(Awaited::Reset(scope), now, asked, place))))
+                }
+                let shared = (SharedName::new(&config.settings.namespace, who, class), client.sharing());
+                let (used, statements) = counters.reset(host, &counter, &of_window, Some(shared))?;
+                let waiting = client.reset(counters, host, counter, statements)?;
+                (used, Some(Answer::Later(Wait::new(Awaited::Reset(scope), waiting))))
             }
-            _ => (self.counting.open(host, config)?.reset(host, counter, quota)?, None),
+            _ => (counters.reset(host, &counter, &of_window, None)?.0, None),
         };
         host.log(LogLevel::Warn, format_args!("audit {}", json(&Audit::of_reset(call, reset, used))));
         Ok(later)

@@ -43,7 +43,7 @@ impl Limiter {
         if due == Due::Refund {
             self.counting.events.add(Event::CostRefunded, 1);
         }
-        self.counting.settle(host, &config, charged, due);
+        self.context(host, &config).settle(charged, due);
     }
 
     /// The cost that the metadata of a stream states at its end.

@@ -6,9 +6,9 @@ use super::decision::Scope;
 use crate::config::roster::Known;
 use crate::config::{Agreement, Config, Entitlement, Entitlements};
 use crate::count::charge::Standing;
+use crate::count::charge::most_statements;
 use crate::count::counters::Counters;
 use crate::count::fingerprint::{KeyDigest, Who};
-use crate::count::sharing;
 use crate::count::swap::{CountError, CounterHost};
 use crate::quota::{Mode, Quota, QuotaSet};
 
@@ -124,7 +124,7 @@ impl<'a> Subscriber<'a> {
 
     /// Statements of a call that asks about all of its quotas.
     pub(super) fn statements(self, config: &Config) -> usize {
-        self.counters(config).map(|(.., quotas)| sharing::statements(quotas)).sum()
+        self.counters(config).map(|(.., quotas)| most_statements(quotas)).sum()
     }
 }
 
@@ -143,8 +143,8 @@ pub fn usage<'c>(
         let mut quotas = Vec::new();
         if let Entitlement::Quotas(set) = granted {
             for (who, all) in subscriber.quotas(set) {
-                let place = counters.place(who, &class.name);
-                let standings = all.iter().zip(counters.standing(host, place, all)?);
+                let counter = counters.counter(who, &class.name);
+                let standings = all.iter().zip(counters.standing(host, &counter, all)?);
                 let enforced = standings.filter(|(quota, _)| quota.mode == Mode::Enforced);
                 quotas.extend(
                     enforced.map(|(quota, standing)| QuotaUsage::new(quota, &standing, class.units())),

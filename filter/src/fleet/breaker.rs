@@ -2,33 +2,46 @@
 
 use core::time::Duration;
 
+use crate::rules::{Rule, without};
 use crate::time::Timestamp;
 
 /// Failures in a row after which a worker does not call any more: the first may have been one replica's.
 const FAILURES: u32 = 2;
 /// How long a worker then waits before it calls once: twice as long after each failure, up to the longest, so that a ledger that is back is
-/// noticed within a second.
-const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(500)];
+/// noticed within half a second.
+const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(400)];
 
 /// How the last calls of a worker ended.
 #[derive(Debug, Default)]
 pub struct Breaker {
     failures: u32,
-    /// When the last call failed.
-    failed_at: Timestamp,
-    /// Whether the call is under way that tries the ledger again.
-    is_trying: bool,
+    /// When the last call failed, or the last one was made that tries the ledger again. What becomes of that call does not matter: the client
+    /// that it was made for may leave.
+    tried_at: Timestamp,
 }
 
 impl Breaker {
-    /// Whether a call may be made. A call that tries the ledger again is the only one until it has ended.
-    pub fn admits(&mut self, now: Timestamp) -> bool {
-        if self.failures < FAILURES {
-            return true;
+    /// Whether calls have failed so often that only some are made.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.failures >= FAILURES
+    }
+
+    /// Whether a call may be made.
+    #[must_use]
+    pub fn is_due(&self, now: Timestamp) -> bool {
+        if without(Rule::TrialsAreInstants) && self.tried_at == Timestamp::LAST {
+            return false;
         }
         // A clock that has stepped back makes nobody wait longer.
-        let is_due = now < self.failed_at || now.duration_since(self.failed_at) >= self.pause();
-        is_due && !core::mem::replace(&mut self.is_trying, true)
+        !self.is_open() || now < self.tried_at || now.duration_since(self.tried_at) >= self.pause()
+    }
+
+    /// A call is made.
+    pub fn called(&mut self, now: Timestamp) {
+        if self.is_open() {
+            self.tried_at = if without(Rule::TrialsAreInstants) { Timestamp::LAST } else { now };
+        }
     }
 
     /// A call ended with an answer of the ledger.
@@ -36,20 +49,20 @@ impl Breaker {
         *self = Self::default();
     }
 
-    /// A call ended without one. If it `is_made_again`, it says nothing yet, because the host picks another replica: only a trial that fails does.
+    /// A call ended without one. If it `is_made_again`, it says nothing yet, because the host picks another replica, unless it tried the ledger
+    /// again.
     pub fn failed(&mut self, now: Timestamp, is_made_again: bool) {
-        if is_made_again && self.failures < FAILURES {
+        if is_made_again && !self.is_open() {
             return;
         }
         self.failures = self.failures.saturating_add(1);
-        self.failed_at = now;
-        self.is_trying = false;
+        self.tried_at = now;
     }
 
     fn pause(&self) -> Duration {
         let [shortest, longest] = PAUSES;
-        let doublings = self.failures.saturating_sub(FAILURES).min(u32::BITS - 1);
-        shortest.saturating_mul(1 << doublings.min(16)).min(longest)
+        let doublings = self.failures.saturating_sub(FAILURES).min(16);
+        shortest.saturating_mul(1 << doublings).min(longest)
     }
 }
 
@@ -58,23 +71,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn after_two_failures_one_call_tries_at_a_time_and_each_failure_doubles_the_pause_up_to_half_a_second() {
+    fn after_two_failures_one_call_in_a_pause_tries_whatever_becomes_of_it_and_each_failure_doubles_the_pause()
+     {
         let at = |millis: u64| Timestamp::from_nanos(millis * 1_000_000);
         let mut breaker = Breaker::default();
-        assert!(breaker.admits(at(0)) && breaker.admits(at(0)));
+        assert!(breaker.is_due(at(0)));
         breaker.failed(at(0), false);
         for _ in 0..FAILURES {
             breaker.failed(at(0), true);
-            assert!(breaker.admits(at(0)), "one failure, and calls that are made again");
+            assert!(breaker.is_due(at(0)), "one failure, and calls that are made again");
         }
         let mut now = 0;
-        for (number, pause) in [100, 200, 400, 500, 500].into_iter().enumerate() {
+        for (number, pause) in [100, 200, 400, 400].into_iter().enumerate() {
             breaker.failed(at(now), number > 0);
-            assert!(!breaker.admits(at(now + pause - 1)), "{pause} ms");
-            assert!(breaker.admits(at(now + pause)) && !breaker.admits(at(now + 10 * pause)), "{pause} ms");
-            now += pause;
+            for _ in 0..3 {
+                assert!(!breaker.is_due(at(now + pause - 1)), "{pause} ms");
+                now += pause;
+                assert!(breaker.is_due(at(now)), "{pause} ms");
+                // Whoever it was made for leaves, and nobody hears how it ended.
+                breaker.called(at(now));
+            }
         }
         breaker.succeeded();
-        assert!(breaker.admits(at(now)) && breaker.admits(at(now)));
+        assert!(breaker.is_due(at(now)));
     }
 }

@@ -1,14 +1,11 @@
 //! What a gateway and the ledger send each other, as bytes.
 
-use ledger_wire::{Answer, Hex128, Request, Response, Statement};
+use ledger_wire::{Hex128, Request, Response};
 use sha2::{Digest as _, Sha256};
 
+use super::client::Call;
 use crate::count::fingerprint::Salt;
 use crate::count::shared_data::HostError;
-use crate::time::Timestamp;
-
-/// Most statements in a call.
-pub const MOST_STATEMENTS: usize = 1_000;
 
 /// Why an answer of the ledger is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,68 +41,47 @@ pub fn gateway(salt: &Salt) -> Hex128 {
 
 /// The body of a call.
 #[must_use]
-pub fn request(gateway: Hex128, now: Timestamp, items: Vec<Statement>) -> Vec<u8> {
+pub fn request(call: Call) -> Vec<u8> {
+    let Call { gateway, now, statements: items, .. } = call;
     // Writing this into memory cannot fail.
     serde_json::to_vec(&Request { gateway, now: now.millis(), items }).unwrap_or_default()
 }
 
-/// What the ledger has answered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Heard {
-    /// The answers, in the order of the statements.
-    pub answers: Vec<Answer>,
-    /// The store's epoch, in part.
-    pub epoch: u32,
-    /// The ledger's clock, in milliseconds since 1970.
-    pub now: u64,
-}
-
-/// The answers to as many statements as were sent.
+/// What the ledger has answered to a call.
 ///
 /// # Errors
-/// If they are not that.
-pub fn response(status: Option<&[u8]>, body: &[u8], sent: usize) -> Result<Heard, AnswerError> {
+/// If it has answered nothing, or not that.
+pub fn response(status: Option<&[u8]>, body: &[u8]) -> Result<Response, AnswerError> {
     let status = status.ok_or(AnswerError::None)?;
     if status != b"200" {
         return Err(AnswerError::Status(String::from_utf8_lossy(status).into_owned()));
     }
-    let Response { epoch, now, items: answers } =
-        serde_json::from_slice(body).map_err(|error| AnswerError::Body(error.to_string()))?;
-    match answers.len() {
-        count if count == sent => Ok(Heard { answers, epoch: epoch.0 as u32, now }),
-        count => Err(AnswerError::Count(count, sent)),
-    }
+    serde_json::from_slice(body).map_err(|error| AnswerError::Body(error.to_string()))
 }
 
 #[cfg(test)]
 mod tests {
-    use ledger_wire::Share;
+    use ledger_wire::{Answer, Share};
 
     use super::*;
 
     #[test]
-    fn an_answer_is_taken_whole_or_not_at_all() {
+    fn an_answer_has_a_status_and_a_body_of_the_ledger() {
         let share = Share { share: 7, others: 2, reset: 0, settling: false };
         let body = br#"{"epoch":"000000000000000000000000000000ff","now":1,"items":[{"share":7,"others":2,"reset":0}]}"#;
+        let answered = Response { epoch: Hex128(255), now: 1, items: vec![Answer::Share(share)] };
         let rows = [
-            (
-                Some(&b"200"[..]),
-                &body[..],
-                1,
-                Ok(Heard { answers: vec![Answer::Share(share)], epoch: 255, now: 1 }),
-            ),
-            (None, b"", 1, Err("no answer")),
-            (Some(b"503"), body, 1, Err("answered status 503")),
-            (Some(b"200"), body, 2, Err("answered 1 of 2 statements")),
+            (Some(&b"200"[..]), &body[..], Ok(answered)),
+            (None, b"", Err("no answer")),
+            (Some(b"503"), body, Err("answered status 503")),
             (
                 Some(b"200"),
                 b"{",
-                1,
                 Err("answered what is no answer: EOF while parsing an object at line 1 column 1"),
             ),
         ];
-        for (status, body, sent, expected) in rows {
-            let found = response(status, body, sent).map_err(|error| error.to_string());
+        for (status, body, expected) in rows {
+            let found = response(status, body).map_err(|error| error.to_string());
             assert_eq!(found, expected.map_err(str::to_owned));
         }
     }

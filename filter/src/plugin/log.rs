@@ -4,7 +4,7 @@ use core::cell::Cell;
 
 use crate::count::shared_data::HostError;
 use crate::count::swap::CounterHost as _;
-use crate::decide::host::{Host as _, LogLevel};
+use crate::decide::host::LogLevel;
 use crate::decide::log_limiter::LogLimiter;
 use crate::host::Gateway;
 

@@ -11,7 +11,7 @@ mod root;
 mod state;
 mod stream;
 
-use crate::decide::host::{Host as _, LogLevel};
+use crate::decide::host::{CounterHost as _, LogLevel};
 use crate::host::Gateway;
 
 proxy_wasm::main! {{

@@ -6,7 +6,7 @@ use super::log::logged;
 use super::metrics::Metrics;
 use crate::count::shared_data::HostError;
 use crate::count::swap::CounterHost as _;
-use crate::decide::host::{Host as _, LogLevel};
+use crate::decide::host::LogLevel;
 use crate::decide::limiter::Limiter;
 use crate::decide::metric::Event;
 use crate::directory::{Directory, News, Pace, Poll, Readiness, Report};

@@ -9,7 +9,7 @@ use siphasher::sip::SipHasher24;
 use super::state::Active;
 use super::stream::Stream;
 use crate::config::Config;
-use crate::decide::host::{Host as _, LogLevel};
+use crate::decide::host::{CounterHost as _, LogLevel};
 use crate::host::{self, Gateway};
 
 /// A root context, and its configuration once it is in force.

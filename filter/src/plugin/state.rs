@@ -4,7 +4,7 @@ use core::cell::RefCell;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use super::fleet::Fleet;
+use super::fleet::{self, Ticking};
 use super::log::logged;
 use super::metrics::Metrics;
 use super::poll::{self, Poller};
@@ -27,6 +27,8 @@ use crate::time::Timestamp;
 
 /// Interval of the tick that flushes metrics to the host and states what the ledger is to know, in milliseconds.
 const TICK: u32 = 250;
+/// The same while all counters of a fleet are looked at.
+const BUSY_TICK: u32 = 10;
 
 thread_local! {
     /// The configurations of this VM: during an update several, all but one of which drain.
@@ -51,12 +53,14 @@ pub(super) enum Next {
 pub(super) struct State {
     limiter: Limiter,
     poller: Option<Poller>,
-    fleet: Option<Box<Fleet>>,
+    fleet: Option<Ticking>,
     metrics: Metrics,
     /// Whether the host keeps a line for access logs, as far as is known.
     has_filter_state: bool,
-    /// When the sums were flushed last, if the directory has ticks come more often.
+    /// When the sums were flushed last.
     flushed: Timestamp,
+    /// Whether ticks come more often because the fleet's counters are stated anew.
+    is_busy: bool,
 }
 
 impl Active {
@@ -84,9 +88,10 @@ impl Active {
             Poller::new(Directory::new(settings, &config.settings.namespace, identity, random, storage))
         });
         let metrics = Metrics::define(&config);
-        let fleet = config.fleet.map(|_| Box::default());
+        let fleet = config.fleet.map(|_| Ticking::default());
         let flushed = Timestamp::default();
-        let state = State { limiter, poller, fleet, metrics, has_filter_state: true, flushed };
+        let state =
+            State { limiter, poller, fleet, metrics, has_filter_state: true, flushed, is_busy: false };
         let active = Rc::new(Self(RefCell::new(state)));
         ACTIVE.with_borrow_mut(|all| {
             all.retain(|other| other.strong_count() > 0);
@@ -105,17 +110,22 @@ impl State {
     pub(super) fn tick(&mut self) {
         if let Some(poller) = &mut self.poller {
             poller.tick(&mut self.limiter, &mut self.metrics);
-            let now = logged(Gateway.now());
-            let since = now.duration_since(self.flushed);
-            // A clock that has stepped back has this wait no longer than usual.
-            if now >= self.flushed && since.as_millis() < u128::from(TICK - poll::TICK / 2) {
-                return;
-            }
-            self.flushed = now;
         }
-        self.flush();
-        if let Some(fleet) = &mut self.fleet {
+        let now = logged(Gateway.now());
+        let since = now.duration_since(self.flushed);
+        // If other ticks come more often. A clock that has stepped back has this wait no longer than usual.
+        let is_due = now < self.flushed || since.as_millis() >= u128::from(TICK - poll::TICK / 2);
+        if is_due {
+            self.flushed = now;
+            self.flush();
+        }
+        if let Some(fleet) = self.fleet.as_mut().filter(|_| is_due || self.limiter.is_busy()) {
             fleet.tick(&mut self.limiter);
+            let is_busy = self.limiter.is_busy();
+            if core::mem::replace(&mut self.is_busy, is_busy) != is_busy {
+                let usual = if self.poller.is_some() { poll::TICK } else { TICK };
+                logged(host::set_tick_period(if is_busy { BUSY_TICK } else { usual }));
+            }
         }
     }
 
@@ -149,28 +159,23 @@ impl State {
         answered: bool,
         body_size: usize,
     ) -> Next {
-        let Self { limiter, fleet, .. } = self;
-        let (Some(fleet), Some(Answer::Later(wait))) = (fleet, decided.answer.as_deref_mut()) else {
-            return Next::Wait;
-        };
-        let answers = fleet.heard_by_request(limiter, wait, answered, body_size);
-        if answers.is_none() && fleet.call_again(limiter, wait) {
-            return Next::Wait;
-        }
-        let answers = answers.as_ref().map(|(answers, epoch)| (answers.as_slice(), *epoch));
-        limiter.go_on(&mut Gateway, headers, decided, answers);
+        self.limiter.go_on(&mut Gateway, headers, decided, fleet::response(answered, body_size));
         self.answer_request(headers, decided)
     }
 
     /// Has a request wait that has to, and otherwise counts and logs the decision on it.
     #[cold]
     fn answer_request(&mut self, headers: &[u8], decided: &mut Decided) -> Next {
-        let Self { limiter, fleet, .. } = self;
-        while let (Some(fleet), Some(Answer::Later(wait))) = (&mut *fleet, decided.answer.as_deref_mut()) {
-            if fleet.call(limiter, wait) {
-                return Next::Wait;
+        let limiter = &mut self.limiter;
+        while let Some(Answer::Later(wait)) = decided.answer.as_deref_mut() {
+            let Some(call) = wait.waiting.take_call() else { return Next::Wait };
+            match fleet::send(limiter, call) {
+                Ok(number) => {
+                    wait.call = Some(number);
+                    return Next::Wait;
+                }
+                Err(error) => limiter.go_on(&mut Gateway, headers, decided, Err(error)),
             }
-            limiter.go_on(&mut Gateway, headers, decided, None);
         }
         self.metrics.count(decided);
         let reply = decided.answer.as_ref().map(|answer| {
@@ -185,7 +190,7 @@ impl State {
     /// Forgets a request that has ended while it waited.
     #[cold]
     pub(super) fn abandon(&mut self, wait: &Wait) {
-        self.limiter.take_up(&mut Gateway, &wait.asked, None);
+        self.limiter.ended(&mut Gateway, &wait.waiting);
     }
 
     /// Logs a decision where the configuration says so.
@@ -208,9 +213,6 @@ impl State {
     /// Settles a charge that is still open.
     pub(super) fn settle(&mut self, charged: &mut Charged, moment: Moment<'_>) {
         self.limiter.settle(&mut Gateway, charged, moment);
-        if let Some(fleet) = &mut self.fleet {
-            fleet.settled(charged);
-        }
     }
 
     /// Writes the rate-limit headers of a response.

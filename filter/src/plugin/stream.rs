@@ -8,7 +8,7 @@ use proxy_wasm::types::{Action, MapType};
 use super::log::logged;
 use super::state::{Active, Next, State};
 use crate::decide::decision::{Answer, Decided};
-use crate::decide::host::{Host as _, LogLevel};
+use crate::decide::host::{CounterHost as _, LogLevel};
 use crate::decide::reply::Reply;
 use crate::decide::settlement::Moment;
 use crate::host::{self, Gateway};
