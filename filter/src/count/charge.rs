@@ -167,6 +167,7 @@ impl Charge<'_> {
     ///
     /// A refusal is stored if use moved from a window that the clock stepped back from: it would follow the clock from window to window
     /// otherwise, and lock the client out.
+    #[inline]
     pub(super) fn apply(
         &self,
         record: &mut Record,
@@ -202,6 +203,7 @@ impl Charge<'_> {
     }
 
     /// Whether all quotas have room, and where they stand.
+    #[inline]
     fn check(&self, record: &mut Record, standings: &mut Standings) -> (Room, By) {
         let (at, mut worst, mut by) = (record.at, Room::Enough, By::Share);
         standings.clear();
@@ -231,6 +233,7 @@ impl Charge<'_> {
         (worst, by)
     }
 
+    #[inline]
     fn consume(&self, record: &mut Record, standings: &mut Standings) {
         let at = record.at;
         if self.shared.is_some() {
@@ -326,14 +329,14 @@ impl Shared<'_> {
 }
 
 /// Makes a statement of each count that these quotas share in a fleet, where there is one to make. `name` is the counter's.
-pub(super) fn state(
+pub(crate) fn state(
     record: &mut Record,
     name: SharedName,
     quotas: &[Quota],
     mut statement: impl FnMut(&mut Count, Hex128, Timestamp) -> Option<Stated>,
 ) -> Statements {
     let (at, mut statements) = (record.at, Statements::new());
-    *record.name() = Some(name.0);
+    record.name = Some(name.0);
     for (_, quota) in quotas.iter().enumerate().filter(|(place, _)| is_first_enforced(quotas, *place)) {
         let of_window =
             quotas.iter().filter(|other| (other.window, other.mode) == (quota.window, quota.mode));
@@ -347,7 +350,7 @@ pub(super) fn state(
 }
 
 /// Takes up the answers to `stated`: those who waited for them wait no longer.
-pub(super) fn take_up(
+pub(crate) fn take_up(
     record: &mut Record,
     stated: &[Stated],
     answers: Option<(&[Answer], u32)>,
@@ -375,9 +378,9 @@ pub struct Attended {
 }
 
 /// States what nobody waits for, of all windows of a counter. `epoch` is the store's last one, if it is known.
-pub(super) fn attend(record: &mut Record, epoch: Option<u32>, sharing: &Sharing) -> Step<Attended> {
+pub(crate) fn attend(record: &mut Record, epoch: Option<u32>, sharing: &Sharing) -> Step<Attended> {
     let (at, mut attended) = (record.at, Attended { is_settled: true, ..Attended::default() });
-    if let Some(name) = record.name().map(SharedName) {
+    if let Some(name) = record.name.map(SharedName) {
         for count in record.counts().filter(|count| count.held.limit > 0) {
             attended.statements.extend(count.attend(name.of(count.window), epoch, at, *sharing));
             attended.is_settled &= count.is_settled(*sharing);

@@ -1,14 +1,9 @@
 //! The counters of a namespace: what may be done to them, each in one compare-and-swap.
 
-use ledger_wire::Answer;
-
-use super::charge::{
-    Admission, Attended, By, Charge, SharedName, Standings, Statements, add_others, attend, state, take_up,
-};
+use super::charge::{Admission, By, Charge, SharedName, Standings, Statements, add_others, state};
 use super::entry::{self, Record};
 use super::fingerprint::{Salt, Who};
-use super::holding::{Sharing, Stated};
-use super::settle::Settlement;
+use super::holding::Sharing;
 use super::shared_data::{Cas, HostError, SharedData, Swap, VmLocalData};
 use super::swap::{CountError, CounterHost, LogLevel, Step, SwapLoop, Taken};
 use super::table::{Capacity, Counter, OpenError, Table, Tables};
@@ -122,29 +117,15 @@ impl Counters {
         standings: &mut Standings,
         stated: &mut Statements,
     ) -> Result<Counted, CountError> {
-        let step = |record: &mut Record| charge.apply(record, standings, stated);
         let Taken { result: (admission, by), at, overflowed } = match (&self.local, charge.shared) {
-            (None, None) => self.swap.take(host, counter, charge.quotas, step)?,
-            _ => self.take(host, counter, charge.quotas, step)?,
+            (None, None) => {
+                let charge = Charge { shared: None, ..charge };
+                self.swap
+                    .take(host, counter, charge.quotas, |record| charge.apply(record, standings, stated))?
+            }
+            _ => self.take(host, counter, charge.quotas, |record| charge.apply(record, standings, stated))?,
         };
         Ok(Counted { admission, by, at, overflowed })
-    }
-
-    /// Settles a charge. `standings` receives one for each quota, as they are afterwards. Returns the instant.
-    ///
-    /// # Errors
-    /// If it is not settled. The charge then stands.
-    pub fn settle(
-        &mut self,
-        host: &mut impl CounterHost,
-        counter: &Counter,
-        settlement: &Settlement<'_>,
-        standings: &mut Standings,
-    ) -> Result<Timestamp, CountError> {
-        let quotas = settlement.charge.quotas;
-        Ok(self
-            .take(host, counter, quotas, |record| settlement.apply(record, counter.in_fleet, standings))?
-            .at)
     }
 
     /// Resets the quotas of a counter, whose window is the same: their count begins again with nothing used. Returns the units that were used
@@ -213,56 +194,6 @@ impl Counters {
         Ok(standings)
     }
 
-    /// States something of each quota, if the ledger has not just said what others hold. The counter is `name` in the fleet.
-    ///
-    /// # Errors
-    /// If the statements could not be stored. They must not be sent then.
-    pub fn look(
-        &mut self,
-        host: &mut impl CounterHost,
-        counter: &Counter,
-        quotas: &[Quota],
-        (name, sharing): (SharedName, &Sharing),
-    ) -> Result<Statements, CountError> {
-        let look = |record: &mut Record| {
-            Step::Store(state(record, name, quotas, |count, name, at| count.look(name, at, *sharing)))
-        };
-        Ok(self.take(host, counter, quotas, look)?.result)
-    }
-
-    /// States what nobody waits for. `epoch` is the store's last one.
-    ///
-    /// # Errors
-    /// If the statements could not be stored. They must not be sent then.
-    pub fn attend(
-        &mut self,
-        host: &mut impl CounterHost,
-        counter: &Counter,
-        epoch: Option<u32>,
-        sharing: &Sharing,
-    ) -> Result<Attended, CountError> {
-        Ok(self.take(host, counter, &[], |record| attend(record, epoch, sharing))?.result)
-    }
-
-    /// Takes up the answers to statements about a counter, and the store's epoch; without answers, forgets that somebody has waited for them.
-    ///
-    /// # Errors
-    /// If they could not be stored. The counter then has too little until it states again.
-    pub fn take_up(
-        &mut self,
-        host: &mut impl CounterHost,
-        counter: &Counter,
-        stated: &[Stated],
-        answers: Option<(&[Answer], u32)>,
-        sharing: &Sharing,
-    ) -> Result<(), CountError> {
-        let step = |record: &mut Record| {
-            take_up(record, stated, answers, sharing);
-            Step::Store(())
-        };
-        self.take(host, counter, &[], step).map(|_| ())
-    }
-
     /// The counters in the entry with this number, from 0, that a fleet shares; `None` after the last entry.
     ///
     /// # Errors
@@ -291,8 +222,12 @@ impl Counters {
         Ok(Some(shared.unwrap_or_default()))
     }
 
-    /// Takes a step that not every request takes. The module has one copy of the loop for all of these.
-    fn take<T>(
+    /// Takes a step on a record that is opened with a count for each of `quotas`. The module has one copy of the loop for all steps but the one that
+    /// every request takes.
+    ///
+    /// # Errors
+    /// If the result could not be stored: the step is not taken then.
+    pub(crate) fn take<T>(
         &mut self,
         host: &mut impl CounterHost,
         counter: &Counter,

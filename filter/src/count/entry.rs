@@ -135,18 +135,13 @@ pub enum EntryError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// The counts of a record, and its counter's name in the fleet if one shares it; 0 while it is not known.
-#[derive(Debug, Default)]
-struct Counts {
-    of_windows: ArrayVec<Count, MAX_WINDOWS>,
-    name: Option<u128>,
-}
-
 /// A counter's record, decoded once, with the bytes of the entry around it.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     fingerprint: Fingerprint,
-    counts: Counts,
+    counts: ArrayVec<Count, MAX_WINDOWS>,
+    /// The counter's name in the fleet, if one shares it; 0 while it is not known.
+    pub(crate) name: Option<u128>,
     /// The entry without this record, as the next write leaves it.
     rest: Vec<u8>,
     /// The number of the next write.
@@ -179,8 +174,8 @@ impl Record {
 
     fn begin(&mut self, counter: &Counter, now: Timestamp) {
         self.fingerprint = counter.fingerprint;
-        self.counts.of_windows.clear();
-        self.counts.name = None;
+        self.counts.clear();
+        self.name = None;
         self.rest.clear();
         self.at = now;
         self.moved = false;
@@ -201,13 +196,11 @@ impl Record {
         }
         if shared {
             let Some((name, counts)) = bytes.split_first_chunk() else { return false };
-            (self.counts.name, bytes) = (Some(u128::from_le_bytes(*name)), counts);
+            (self.name, bytes) = (Some(u128::from_le_bytes(*name)), counts);
         }
         for quota in quotas {
             let Some(count) = Count::read(&mut bytes, shared) else { return false };
-            if count.window != quota.window
-                || !count.stands(self.at)
-                || self.counts.of_windows.try_push(count).is_err()
+            if count.window != quota.window || !count.stands(self.at) || self.counts.try_push(count).is_err()
             {
                 return false;
             }
@@ -237,22 +230,29 @@ impl Record {
         self.write = written.wrapping_add(1);
         let (mut others, mut is_found) = (0, false);
         while !records.is_empty() {
-            let (fingerprint, stored) = Counts::read(&mut records)?;
-            if fingerprint == self.fingerprint {
+            let before = records;
+            let stored = Stored::read(&mut records)?;
+            if stored.fingerprint == self.fingerprint {
                 // An entry of this form has each fingerprint once.
                 if core::mem::replace(&mut is_found, true) {
                     return Err(Malformed);
                 }
-                self.take(&stored, quotas);
+                self.take(&stored, quotas)?;
                 continue;
             }
-            let mut live = Counts { name: stored.name, ..Counts::default() };
-            let at = |count: &Count| count.at(self.at, self.write, &mut false);
-            live.of_windows.extend(stored.of_windows.iter().filter_map(at));
-            if !live.of_windows.is_empty() {
-                others += usize::from(fingerprint != Fingerprint::OVERFLOW);
-                live.write(&mut self.rest, fingerprint);
-            }
+            let is_kept = if stored.counts().all(|count| count.stands(self.at)) {
+                // Nearly all are, as they were.
+                self.rest.extend_from_slice(before.get(..before.len() - records.len()).unwrap_or_default());
+                true
+            } else {
+                let at = |count: Count| count.at(self.at, self.write, &mut false);
+                let live: ArrayVec<Count, MAX_WINDOWS> = stored.counts().filter_map(at).collect();
+                if !live.is_empty() {
+                    push_record(&mut self.rest, stored.fingerprint, &live, stored.name);
+                }
+                !live.is_empty()
+            };
+            others += usize::from(is_kept && stored.fingerprint != Fingerprint::OVERFLOW);
         }
         if others >= MAX_RECORDS && self.fingerprint != Fingerprint::OVERFLOW {
             return Ok(Err(EntryError::Full));
@@ -261,20 +261,21 @@ impl Record {
     }
 
     /// Takes the counts of the stored record that are live, and begins those that `quotas` need of the windows that follow.
-    fn take(&mut self, stored: &Counts, quotas: &[Quota]) {
-        self.counts.name = stored.name;
-        for count in &stored.of_windows {
+    fn take(&mut self, stored: &Stored<'_>, quotas: &[Quota]) -> Result<(), Malformed> {
+        self.name = stored.name;
+        for count in stored.counts() {
             let next = quotas.iter().any(|quota| quota.window == count.window).then(|| Count {
                 index: count.window.index_at(self.at),
                 generation: self.write,
                 used: 0,
                 held: count.held.next(),
-                ..*count
+                ..count
             });
-            let live = count.at(self.at, self.write, &mut self.moved).or(next);
-            // As many as are stored have room.
-            self.counts.of_windows.extend(live);
+            if let Some(live) = count.at(self.at, self.write, &mut self.moved).or(next) {
+                self.counts.try_push(live).map_err(|_| Malformed)?;
+            }
         }
+        Ok(())
     }
 
     /// Opens the record of a counter that has used nothing.
@@ -291,11 +292,11 @@ impl Record {
     /// Adds counts for windows that have none, and puts all in the quotas' order, in which they are found at once.
     fn add_windows(&mut self, counter: &Counter, quotas: &[Quota]) -> Result<(), EntryError> {
         if counter.in_fleet {
-            self.counts.name.get_or_insert(0);
+            self.name.get_or_insert(0);
         } else if without(Rule::HeldSurvives) {
-            self.counts.name = None;
+            self.name = None;
         }
-        let counts = &mut self.counts.of_windows;
+        let counts = &mut self.counts;
         for quota in quotas.iter().take(MAX_QUOTAS) {
             if counts.iter().all(|count| count.window != quota.window) {
                 let (window, index) = (quota.window, quota.window.index_at(self.at));
@@ -310,17 +311,12 @@ impl Record {
 
     /// The count of a window that the record was opened with.
     pub(crate) fn count(&mut self, window: Window) -> Option<&mut Count> {
-        self.counts.of_windows.iter_mut().find(|count| count.window == window)
+        self.counts.iter_mut().find(|count| count.window == window)
     }
 
     /// All counts.
     pub(crate) fn counts(&mut self) -> impl Iterator<Item = &mut Count> {
-        self.counts.of_windows.iter_mut()
-    }
-
-    /// The counter's name in the fleet, if one shares it; 0 while it is not known.
-    pub(crate) fn name(&mut self) -> &mut Option<u128> {
-        &mut self.counts.name
+        self.counts.iter_mut()
     }
 
     /// The number of a count that begins now.
@@ -334,42 +330,52 @@ impl Record {
         let [a, b, c, d] = self.write.to_le_bytes();
         next.extend_from_slice(&[FORM, a, b, c, d]);
         next.extend_from_slice(&self.rest);
-        self.counts.write(next, self.fingerprint);
+        push_record(next, self.fingerprint, &self.counts, self.name);
     }
 }
 
-impl Counts {
+fn push_record(next: &mut Vec<u8>, fingerprint: Fingerprint, counts: &[Count], name: Option<u128>) {
+    let [a, b, c, d, e, f, g, h] = fingerprint.get().to_le_bytes();
+    let mut n = u8::try_from(counts.len()).unwrap_or(0);
+    if name.is_some() {
+        n |= SHARED;
+    }
+    next.extend_from_slice(&[a, b, c, d, e, f, g, h, n]);
+    if let Some(name) = name {
+        next.extend_from_slice(&name.to_le_bytes());
+    }
+    for count in counts {
+        count.write(next, name.is_some());
+    }
+}
+
+/// A record as it is stored.
+struct Stored<'e> {
+    fingerprint: Fingerprint,
+    name: Option<u128>,
+    counts: &'e [u8],
+}
+
+impl<'e> Stored<'e> {
     /// Reads a record off the beginning of an entry's records.
-    fn read(records: &mut &[u8]) -> Result<(Fingerprint, Self), Malformed> {
+    fn read(records: &mut &'e [u8]) -> Result<Self, Malformed> {
         let (head, mut bytes) = records.split_first_chunk::<RECORD_HEAD>().ok_or(Malformed)?;
         let [fingerprint @ .., n] = *head;
         let (shared, n) = (n & SHARED != 0, usize::from(n & !SHARED));
-        let mut counts = Self::default();
+        let mut name = None;
         if shared {
-            let (name, rest) = bytes.split_first_chunk().ok_or(Malformed)?;
-            (counts.name, bytes) = (Some(u128::from_le_bytes(*name)), rest);
+            let (bits, rest) = bytes.split_first_chunk().ok_or(Malformed)?;
+            (name, bytes) = (Some(u128::from_le_bytes(*bits)), rest);
         }
-        for _ in 0..n {
-            let count = Count::read(&mut bytes, shared).ok_or(Malformed)?;
-            counts.of_windows.try_push(count).map_err(|_| Malformed)?;
-        }
-        *records = bytes;
-        Ok((Fingerprint::from_number(u64::from_le_bytes(fingerprint)), counts))
+        let size = n * if shared { COUNT + holding::BYTES } else { COUNT };
+        let (counts, rest) = bytes.split_at_checked(size).filter(|_| n <= MAX_WINDOWS).ok_or(Malformed)?;
+        *records = rest;
+        Ok(Self { fingerprint: Fingerprint::from_number(u64::from_le_bytes(fingerprint)), name, counts })
     }
 
-    fn write(&self, next: &mut Vec<u8>, fingerprint: Fingerprint) {
-        let [a, b, c, d, e, f, g, h] = fingerprint.get().to_le_bytes();
-        let mut n = u8::try_from(self.of_windows.len()).unwrap_or(0);
-        if self.name.is_some() {
-            n |= SHARED;
-        }
-        next.extend_from_slice(&[a, b, c, d, e, f, g, h, n]);
-        if let Some(name) = self.name {
-            next.extend_from_slice(&name.to_le_bytes());
-        }
-        for count in &self.of_windows {
-            count.write(next, self.name.is_some());
-        }
+    fn counts(&self) -> impl Iterator<Item = Count> {
+        let (mut rest, shared) = (self.counts, self.name.is_some());
+        core::iter::from_fn(move || Count::read(&mut rest, shared))
     }
 }
 
@@ -377,8 +383,8 @@ impl Counts {
 pub(super) fn shared(entry: &[u8]) -> Vec<Fingerprint> {
     let Some(([FORM, ..], mut records)) = entry.split_first_chunk::<ENTRY_HEAD>() else { return Vec::new() };
     let mut shared = Vec::new();
-    while let Ok((fingerprint, counts)) = Counts::read(&mut records) {
-        shared.extend(counts.name.map(|_| fingerprint));
+    while let Ok(stored) = Stored::read(&mut records) {
+        shared.extend(stored.name.map(|_| stored.fingerprint));
     }
     shared
 }

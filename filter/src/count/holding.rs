@@ -112,23 +112,11 @@ const WORDS: usize = 15;
 impl Held {
     /// What [`Held::decode`] reads.
     pub(crate) fn encode(&self) -> [u8; BYTES] {
-        let words: [u32; WORDS] = [
-            self.limit,
-            self.share,
-            self.seq,
-            self.void_until,
-            self.reset as u32,
-            (self.reset >> 32) as u32,
-            self.epoch,
-            self.others,
-            self.waiting,
-            self.beyond,
-            self.stated_at.0,
-            self.told_at.0,
-            self.pauses.into(),
-            self.used_at.0,
-            self.rate,
-        ];
+        let Self { limit, share, seq, void_until, reset, epoch, others, waiting, beyond, rate, .. } = *self;
+        let times = [self.stated_at.0, self.told_at.0, self.used_at.0];
+        let [low, high] = [reset as u32, (reset >> 32) as u32];
+        let words = [limit, share, seq, void_until, low, high, epoch, others, waiting, beyond, rate];
+        let words = words.into_iter().chain(times).chain([self.pauses.into()]);
         let mut bytes = [0; BYTES];
         for (bytes, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(words) {
             *bytes = word.to_le_bytes();
@@ -152,26 +140,29 @@ impl Held {
             others,
             waiting,
             beyond,
+            rate,
             stated,
             told,
+            used,
             pauses,
-            used_at,
-            rate,
         ] = words;
+        let reset = u64::from(low) | u64::from(high) << 32;
+        let [stated_at, told_at, used_at] = [stated, told, used].map(Millis);
+        let pauses = u8::try_from(pauses).unwrap_or(0);
         Self {
             limit,
             share,
             seq,
             void_until,
-            reset: u64::from(low) | u64::from(high) << 32,
+            reset,
             epoch,
             others,
             waiting,
             beyond,
-            stated_at: Millis(stated),
-            told_at: Millis(told),
-            pauses: u8::try_from(pauses).unwrap_or(0),
-            used_at: Millis(used_at),
+            stated_at,
+            told_at,
+            pauses,
+            used_at,
             rate,
         }
     }

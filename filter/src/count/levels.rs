@@ -11,6 +11,7 @@ use ledger_wire::Answer;
 
 use super::charge::{Admission, By, Charge, Lack, Shared, SharedName, Standings, Statements, Until};
 use super::counters::{Counted, Counters};
+use super::entry::Record;
 use super::holding::Sharing;
 use super::settle::{Due, Settlement};
 use super::swap::{CountError, CounterHost};
@@ -229,6 +230,17 @@ impl Counters {
             *standings = charged;
         }
         settled.map(|_| ())
+    }
+
+    fn settle(
+        &mut self,
+        host: &mut impl CounterHost,
+        counter: &Counter,
+        settlement: &Settlement<'_>,
+        standings: &mut Standings,
+    ) -> Result<Timestamp, CountError> {
+        let step = |record: &mut Record| settlement.apply(record, counter.in_fleet, standings);
+        Ok(self.take(host, counter, settlement.charge.quotas, step)?.at)
     }
 
     /// Settles a charge: it becomes what was `due`. `standings` is where the client stood after the charge, and becomes where it stands

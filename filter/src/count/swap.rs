@@ -65,12 +65,12 @@ pub(crate) enum Step<T> {
 
 /// The result of a step that is stored, or needs not be.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Taken<T> {
-    pub(super) result: T,
+pub(crate) struct Taken<T> {
+    pub(crate) result: T,
     /// The instant of the step.
-    pub(super) at: Timestamp,
+    pub(crate) at: Timestamp,
     /// Whether the record is the overflow record of a full strangers' entry.
-    pub(super) overflowed: bool,
+    pub(crate) overflowed: bool,
 }
 
 /// What the loop keeps from request to request.

@@ -56,16 +56,14 @@ impl<H: Host> Context<'_, H> {
             is_grpc: decided.is_grpc,
             is_open: false,
         });
-        match self.charge(charged) {
-            Ok(next) => {
-                self.follow(decided, next);
-                Ok(())
-            }
-            Err(error) => {
-                decided.charged = None;
-                Err(error)
-            }
+        let followed = match charged.demand.levels.others {
+            None => self.charge(charged).map(|counted| self.conclude(decided, counted)),
+            Some(_) => self.charge_levels(charged).map(|next| self.follow(decided, next)),
+        };
+        if followed.is_err() {
+            decided.charged = None;
         }
+        followed
     }
 
     /// What follows from how a request was charged.
@@ -82,6 +80,7 @@ impl<H: Host> Context<'_, H> {
     fn conclude(&self, decided: &mut Decided, counted: Counted) {
         let config = self.config;
         let Some(charged) = &mut decided.charged else { return };
+        charged.at = counted.at;
         let admitted = counted.is_admitted();
         let class = config.catalog.classes.get(charged.class).filter(|_| !charged.is_stranger);
         charged.is_open = admitted && class.is_some_and(Class::is_settled);

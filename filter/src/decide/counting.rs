@@ -7,7 +7,7 @@ use super::log_limiter::LogLimiter;
 use super::metric::{Event, EventSums};
 use crate::config::Config;
 use crate::count::charge::{Charge, Standings, Statements};
-use crate::count::counters::Counters;
+use crate::count::counters::{Counted, Counters};
 use crate::count::levels::{Demand, Outcome};
 use crate::count::settle::Due;
 use crate::count::shared_data::HostError;
@@ -147,27 +147,18 @@ impl<H: Host> Context<'_, H> {
         self.config.fleet.is_some_and(|sharing| !sharing.in_shadow)
     }
 
-    /// Charges a request to all its quotas, or to none, or has it wait. `charged` receives where the client stands.
-    pub(super) fn charge(&mut self, charged: &mut Charged) -> Result<Next, DecideError> {
-        let Charged { demand, standings, at, .. } = charged;
-        let next = if demand.levels.others.is_some() {
-            self.charge_levels(demand, standings)?
-        } else {
-            let charge = Charge { quotas: demand.quotas.own(), cost: demand.cost, shared: None };
-            let mut none = Statements::new();
-            let (counters, _, host) = self.opened()?;
-            let counted = counters.charge(host, &demand.levels.own, charge, standings, &mut none)?;
-            Next::Counted { counted, given_back: None }
-        };
-        if let Next::Counted { counted, .. } = &next {
-            *at = counted.at;
-        }
-        Ok(next)
+    /// Charges a request to all its quotas, or to none. `charged` receives where the client stands.
+    pub(super) fn charge(&mut self, charged: &mut Charged) -> Result<Counted, DecideError> {
+        let Charged { demand, standings, .. } = charged;
+        let charge = Charge { quotas: demand.quotas.own(), cost: demand.cost, shared: None };
+        let (counters, _, host) = self.opened()?;
+        Ok(counters.charge(host, &demand.levels.own, charge, standings, &mut Statements::new())?)
     }
 
-    /// The same of a caller of an organisation or a fleet.
+    /// The same of a caller of an organisation or a fleet, who may have to wait.
     #[cold]
-    fn charge_levels(&mut self, demand: &Demand, standings: &mut Standings) -> Result<Next, DecideError> {
+    pub(super) fn charge_levels(&mut self, charged: &mut Charged) -> Result<Next, DecideError> {
+        let Charged { demand, standings, .. } = charged;
         let is_shared = self.is_shared() && demand.levels.are_shared();
         let (counters, client, host) = self.opened()?;
         let next = match client.filter(|_| is_shared) {

@@ -11,7 +11,7 @@ use super::limiter::Limiter;
 use super::refusal::Refusal;
 use super::view::Known;
 use crate::fleet::Waiting;
-use crate::fleet::client::{Call, Client, Heard, Next};
+use crate::fleet::client::{Call, Client, Heard};
 use crate::fleet::messages::AnswerError;
 use crate::request::header_pairs::HeaderPairs;
 
@@ -155,9 +155,6 @@ impl<H: Host> Context<'_, H> {
         let (counters, client, host) = self.opened()?;
         let Some(client) = client else { return Ok(()) };
         let next = client.answered(counters, host, (demand, standings), waiting, responded)?;
-        if let Next::Counted { counted, .. } = &next {
-            charged.at = counted.at;
-        }
         let next = self.noted(next);
         self.follow(decided, next);
         Ok(())

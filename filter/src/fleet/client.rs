@@ -11,12 +11,12 @@ use super::breaker::Breaker;
 use super::messages::{AnswerError, gateway};
 use super::unsettled::Unsettled;
 use super::waiting::{Places, Waiting};
-use crate::count::charge::{Admission, By, Lack, SharedName, Standings, Statements};
+use crate::count::charge::{Admission, By, Lack, SharedName, Standings, Statements, attend, state, take_up};
 use crate::count::counters::{Counted, Counters};
-use crate::count::entry::MAX_QUOTAS;
+use crate::count::entry::{MAX_QUOTAS, Record};
 use crate::count::holding::Sharing;
 use crate::count::levels::{Asked, Demand, Outcome, Turn};
-use crate::count::swap::{CountError, CounterHost, LogLevel};
+use crate::count::swap::{CountError, CounterHost, LogLevel, Step, Taken};
 use crate::count::table::Counter;
 use crate::decide::log_limiter::LogLimiter;
 use crate::decide::metric::{Event, EventSums};
@@ -241,7 +241,11 @@ impl Client {
         }
         let mut asked = Vec::new();
         for (counter, name, quotas) in of {
-            let statements = counters.look(host, counter, quotas, (*name, &self.sharing))?;
+            let sharing = self.sharing;
+            let look = |record: &mut Record| {
+                Step::Store(state(record, *name, quotas, |count, name, at| count.look(name, at, sharing)))
+            };
+            let statements = counters.take(host, counter, quotas, look)?.result;
             if !statements.is_empty() {
                 asked.push(Asked { counter: *counter, statements });
             }
@@ -510,7 +514,11 @@ impl Client {
                 rest = Some((others, epoch));
                 (of_counter, epoch)
             });
-            if let Err(error) = counters.take_up(host, counter, statements, of_counter, &self.sharing) {
+            let step = |record: &mut Record| {
+                take_up(record, statements, of_counter, &self.sharing);
+                Step::Store(())
+            };
+            if let Err(error) = counters.take(host, counter, &[], step) {
                 self.could_not(host, "an answer of the ledger could not be taken up", error);
             }
         }
@@ -548,8 +556,9 @@ impl Client {
         for looked_at in 1..=self.unsettled.len() {
             let Some(counter) = self.unsettled.take() else { break };
             self.urgent = self.urgent.saturating_sub(1);
-            match counters.attend(host, &counter, self.epoch, &self.sharing) {
-                Ok(attended) => {
+            let step = |record: &mut Record| attend(record, self.epoch, &self.sharing);
+            match counters.take(host, &counter, &[], step) {
+                Ok(Taken { result: attended, .. }) => {
                     if !attended.is_settled || !attended.statements.is_empty() {
                         self.unsettled.add([counter]);
                     }
