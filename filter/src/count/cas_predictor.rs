@@ -235,11 +235,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::count::charge::{Charge, Standings};
+    use crate::count::charge::{Charge, Standings, Statements};
     use crate::count::counters::Counters;
     use crate::count::fingerprint::Who;
     use crate::count::shared_data::{HostError, SharedData, Swap};
-    use crate::count::swap::CounterHost;
+    use crate::count::swap::{CounterHost, LogLevel};
     use crate::count::table::Capacity;
     use crate::quota::{Mode, Quota};
     use crate::time::Timestamp;
@@ -296,6 +296,8 @@ mod tests {
         fn now(&mut self) -> Result<Timestamp, HostError> {
             Ok(Timestamp::from_seconds(self.now))
         }
+
+        fn log(&mut self, _: LogLevel, _: core::fmt::Arguments<'_>) {}
     }
 
     /// Some VMs of a process that count keys of one quota.
@@ -323,16 +325,17 @@ mod tests {
 
         fn count(&mut self, vm: usize, key: u8) -> bool {
             let vm = &mut self.vms[vm];
-            let place = vm.place(Who::Key(&[key; 32]), "standard");
-            let charge = Charge { quotas: &self.quotas, cost: 1 };
-            let counted = vm.charge(&mut self.host, place, charge, &mut Standings::new()).unwrap();
+            let counter = vm.counter(Who::Key(&[key; 32]), "standard");
+            let charge = Charge { quotas: &self.quotas, cost: 1, shared: None };
+            let (mut standings, mut stated) = (Standings::new(), Statements::new());
+            let counted = vm.charge(&mut self.host, &counter, charge, &mut standings, &mut stated).unwrap();
             counted.is_admitted()
         }
 
         fn used(&mut self, vm: usize, key: u8) -> u32 {
             let vm = &mut self.vms[vm];
-            let place = vm.place(Who::Key(&[key; 32]), "standard");
-            vm.standing(&mut self.host, place, &self.quotas).unwrap()[0].used
+            let counter = vm.counter(Who::Key(&[key; 32]), "standard");
+            vm.standing(&mut self.host, &counter, &self.quotas).unwrap()[0].used
         }
     }
 
