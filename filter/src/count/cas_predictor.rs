@@ -42,6 +42,8 @@ const MAX_VALUE: usize = 258;
 /// In Envoy 1.40, a request adds 9.1 µs without predictions, 8.0 with 2,048 slots and 7.7 with these while 100 keys are busy, and 8.5, 8.5 and
 /// 7.9 while 10,000 are (`weir-bench --keys`, one run).
 const MOST_SLOTS: usize = 16_384;
+/// Slots for each entry of a smaller table, so that few entries have the same one: those drive each other out, and each request reads.
+const SLOTS_OF_AN_ENTRY: usize = 64;
 
 /// Observations that the host numbers all writes of the process before predictions rely on it.
 const PROOFS: u8 = 3;
@@ -119,8 +121,9 @@ impl CasPredictor {
     /// A predictor for a table of so many entries.
     pub(crate) fn new(entries: u32) -> Self {
         let entries = usize::try_from(entries).unwrap_or(MOST_SLOTS);
+        let slots = entries.saturating_mul(SLOTS_OF_AN_ENTRY).clamp(2, MOST_SLOTS).next_power_of_two();
         Self {
-            slots: vec![Written::default(); entries.clamp(2, MOST_SLOTS).next_power_of_two()],
+            slots: vec![Written::default(); slots],
             issued: 0,
             has_read: false,
             writes: 0,
