@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use filter::config::{Config, digest};
 use filter::count::shared_data::{Cas, HostError, SharedData, Swap};
-use filter::count::swap::CounterHost;
+use filter::count::swap::{CounterHost, LogLevel};
 use filter::decide::decision::Decided;
-use filter::decide::host::{Host, LogLevel};
+use filter::decide::host::Host;
 use filter::decide::limiter::Limiter;
 use filter::request::header_pairs::serialize;
 use filter::time::Timestamp;
@@ -48,6 +48,8 @@ impl CounterHost for Worker {
     fn now(&mut self) -> Result<Timestamp, HostError> {
         Ok(Timestamp::from_seconds(1_767_225_600))
     }
+
+    fn log(&mut self, _: LogLevel, _: fmt::Arguments<'_>) {}
 }
 
 impl Host for Worker {
@@ -58,8 +60,6 @@ impl Host for Worker {
     fn random(&mut self) -> Result<[u8; 16], HostError> {
         Ok([7; 16])
     }
-
-    fn log(&mut self, _: LogLevel, _: fmt::Arguments<'_>) {}
 }
 
 /// The contract's classes and `keys` keys, whose quotas no benchmark uses up.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use filter::config::Config;
 use filter::count::shared_data::{Cas, HostError, SharedData, Swap, VmLocalData};
-use filter::count::swap::CounterHost;
+use filter::count::swap::{CounterHost, LogLevel};
 use filter::directory::{Directory, Keys, News, Pace, Readiness, Storage};
 use filter::time::Timestamp;
 use libfuzzer_sys::fuzz_target;
@@ -36,6 +36,8 @@ impl CounterHost for Host {
     fn now(&mut self) -> Result<Timestamp, HostError> {
         Ok(Timestamp::from_seconds(100))
     }
+
+    fn log(&mut self, _: LogLevel, _: std::fmt::Arguments<'_>) {}
 }
 
 /// Whether the page was taken.

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 
 use arbitrary::Arbitrary;
-use filter::count::charge::{Charge, Standings};
+use filter::count::charge::{Charge, Standings, Statements};
 use filter::count::counters::Counters;
 use filter::count::entry::MAX_BYTES;
 use filter::count::fingerprint::Who;
 use filter::count::settle::{Due, Settlement};
 use filter::count::shared_data::{Cas, HostError, SharedData, Swap};
-use filter::count::swap::CounterHost;
+use filter::count::swap::{CounterHost, LogLevel};
 use filter::count::table::Capacity;
 use filter::quota::{Mode, Quota};
 use filter::time::Timestamp;
@@ -52,6 +52,8 @@ impl CounterHost for OneVm {
     fn now(&mut self) -> Result<Timestamp, HostError> {
         Ok(Timestamp::from_seconds(self.seconds))
     }
+
+    fn log(&mut self, _: LogLevel, _: std::fmt::Arguments<'_>) {}
 }
 
 impl OneVm {
@@ -170,20 +172,22 @@ fuzz_target!(|input: Input<'_>| {
             (Timestamp::from_seconds(host.seconds), quotas(&given), 1 + u32::from(cost % 4));
         let number = 1 + counter % COUNTERS;
         let id = number.to_string();
-        let charge = Charge { quotas: &quotas, cost };
+        let charge = Charge { quotas: &quotas, cost, shared: None };
+        let mut none = Statements::new();
 
         // An entry that may be anything is counted in or begun again, and never grows.
-        let place = odd_counters.place(Who::Subscriber(&id), "c");
+        let counter = odd_counters.counter(Who::Subscriber(&id), "c");
         odd.overwrite(input.bytes);
-        let _ = odd_counters.charge(&mut odd, place, charge, &mut standings);
+        let _ = odd_counters.charge(&mut odd, &counter, charge, &mut standings, &mut none);
         assert!(odd.values.values().all(|(value, _)| value.len() <= MAX_BYTES.max(input.bytes.len())));
 
         // An entry of our own.
-        let place = counters.place(Who::Subscriber(&id), "c");
+        let counter = counters.counter(Who::Subscriber(&id), "c");
         let before: Vec<_> = quotas.iter().map(|quota| model.used(number, quota.window, at)).collect();
-        let peeked = counters.standing(&mut host, place, &quotas).expect("an entry of our own");
+        let peeked = counters.standing(&mut host, &counter, &quotas).expect("an entry of our own");
         assert_eq!(peeked.iter().map(|standing| standing.used).collect::<Vec<_>>(), before);
-        let counted = counters.charge(&mut host, place, charge, &mut standings).expect("an entry of our own");
+        let counted = counters.charge(&mut host, &counter, charge, &mut standings, &mut none);
+        let counted = counted.expect("an entry of our own");
         assert_eq!(counted.is_admitted(), model.consume(number, &quotas, cost, at), "{quotas:?}");
         if counted.is_admitted() {
             let standings = standings.clone();
@@ -196,9 +200,10 @@ fuzz_target!(|input: Input<'_>| {
             let settled = open.swap_remove(usize::from(place) % open.len());
             let Open { number, quotas, cost, standings: charged } = &settled;
             let due = units.map_or(Due::Refund, |units| Due::Units(u32::from(units)));
-            let settlement = Settlement { charge: Charge { quotas, cost: *cost }, charged, due };
-            let place = counters.place(Who::Subscriber(&number.to_string()), "c");
-            counters.settle(&mut host, place, &settlement, &mut standings).expect("an entry of our own");
+            let charge = Charge { quotas, cost: *cost, shared: None };
+            let settlement = Settlement { charge, charged, due };
+            let counter = counters.counter(Who::Subscriber(&number.to_string()), "c");
+            counters.settle(&mut host, &counter, &settlement, &mut standings).expect("an entry of our own");
             model.settle(*number, &settled.windows(), *cost, units.map_or(0, u32::from));
         }
     }

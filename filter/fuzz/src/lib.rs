@@ -3,8 +3,8 @@
 use std::fmt;
 
 use filter::count::shared_data::{Cas, HostError, SharedData, Swap, VmLocalData};
-use filter::count::swap::CounterHost;
-use filter::decide::host::{Host, LogLevel};
+use filter::count::swap::{CounterHost, LogLevel};
+use filter::decide::host::Host;
 use filter::time::Timestamp;
 
 /// A host of one VM.
@@ -34,6 +34,11 @@ impl CounterHost for MemoryHost {
     fn now(&mut self) -> Result<Timestamp, HostError> {
         Ok(Timestamp::from_nanos(self.nanoseconds))
     }
+
+    fn log(&mut self, _: LogLevel, message: fmt::Arguments<'_>) {
+        // Formatting may fail as well as anything.
+        drop(message.to_string());
+    }
 }
 
 impl Host for MemoryHost {
@@ -43,10 +48,5 @@ impl Host for MemoryHost {
 
     fn random(&mut self) -> Result<[u8; 16], HostError> {
         Ok([7; 16])
-    }
-
-    fn log(&mut self, _: LogLevel, message: fmt::Arguments<'_>) {
-        // Formatting may fail as well as anything.
-        drop(message.to_string());
     }
 }

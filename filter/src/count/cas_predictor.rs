@@ -42,6 +42,8 @@ const MAX_VALUE: usize = 258;
 /// In Envoy 1.40, a request adds 9.1 µs without predictions, 8.0 with 2,048 slots and 7.7 with these while 100 keys are busy, and 8.5, 8.5 and
 /// 7.9 while 10,000 are (`weir-bench --keys`, one run).
 const MOST_SLOTS: usize = 16_384;
+/// Slots for each entry of a smaller table, so that few entries have the same one: those drive each other out, and each request reads.
+const SLOTS_OF_AN_ENTRY: usize = 64;
 
 /// Observations that the host numbers all writes of the process before predictions rely on it.
 const PROOFS: u8 = 3;
@@ -119,8 +121,9 @@ impl CasPredictor {
     /// A predictor for a table of so many entries.
     pub(crate) fn new(entries: u32) -> Self {
         let entries = usize::try_from(entries).unwrap_or(MOST_SLOTS);
+        let slots = entries.saturating_mul(SLOTS_OF_AN_ENTRY).clamp(2, MOST_SLOTS).next_power_of_two();
         Self {
-            slots: vec![Written::default(); entries.clamp(2, MOST_SLOTS).next_power_of_two()],
+            slots: vec![Written::default(); slots],
             issued: 0,
             has_read: false,
             writes: 0,
@@ -235,11 +238,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::count::charge::{Charge, Standings};
+    use crate::count::charge::{Charge, Standings, Statements};
     use crate::count::counters::Counters;
     use crate::count::fingerprint::Who;
     use crate::count::shared_data::{HostError, SharedData, Swap};
-    use crate::count::swap::CounterHost;
+    use crate::count::swap::{CounterHost, LogLevel};
     use crate::count::table::Capacity;
     use crate::quota::{Mode, Quota};
     use crate::time::Timestamp;
@@ -296,6 +299,8 @@ mod tests {
         fn now(&mut self) -> Result<Timestamp, HostError> {
             Ok(Timestamp::from_seconds(self.now))
         }
+
+        fn log(&mut self, _: LogLevel, _: core::fmt::Arguments<'_>) {}
     }
 
     /// Some VMs of a process that count keys of one quota.
@@ -323,16 +328,17 @@ mod tests {
 
         fn count(&mut self, vm: usize, key: u8) -> bool {
             let vm = &mut self.vms[vm];
-            let place = vm.place(Who::Key(&[key; 32]), "standard");
-            let charge = Charge { quotas: &self.quotas, cost: 1 };
-            let counted = vm.charge(&mut self.host, place, charge, &mut Standings::new()).unwrap();
+            let counter = vm.counter(Who::Key(&[key; 32]), "standard");
+            let charge = Charge { quotas: &self.quotas, cost: 1, shared: None };
+            let (mut standings, mut stated) = (Standings::new(), Statements::new());
+            let counted = vm.charge(&mut self.host, &counter, charge, &mut standings, &mut stated).unwrap();
             counted.is_admitted()
         }
 
         fn used(&mut self, vm: usize, key: u8) -> u32 {
             let vm = &mut self.vms[vm];
-            let place = vm.place(Who::Key(&[key; 32]), "standard");
-            vm.standing(&mut self.host, place, &self.quotas).unwrap()[0].used
+            let counter = vm.counter(Who::Key(&[key; 32]), "standard");
+            vm.standing(&mut self.host, &counter, &self.quotas).unwrap()[0].used
         }
     }
 

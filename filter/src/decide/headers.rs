@@ -149,9 +149,9 @@ pub(super) mod tests {
     use crate::config::{AllowOrigin, UpstreamHeaders};
     use crate::count::counters::Counters;
     use crate::count::fingerprint::Who;
+    use crate::count::levels::{Demand, Levels};
     use crate::count::shared_data::VmLocalData;
     use crate::count::table::Capacity;
-    use crate::decide::counting::Places;
     use crate::quota::QuotaSet;
     use crate::time::Timestamp;
 
@@ -180,13 +180,16 @@ pub(super) mod tests {
         };
         let capacity = Capacity { known: 4, strangers: 4 };
         let counters = Counters::open(&mut VmLocalData::default(), [7; 16], "", capacity).unwrap();
+        let levels = Levels { own: counters.counter(Who::Subscriber("a"), "standard"), others: None };
         Charged {
-            quotas: Arc::new(QuotaSet::new(quotas.iter().map(quota).collect())),
+            demand: Demand {
+                quotas: Arc::new(QuotaSet::new(quotas.iter().map(quota).collect())),
+                levels,
+                cost,
+            },
             standings: quotas.iter().zip(exhausted).map(standing).collect(),
-            cost,
             at,
             class: 0,
-            places: Places { own: counters.place(Who::Subscriber("a"), "standard"), others: None },
             is_stranger: false,
             is_grpc: false,
             is_open: false,

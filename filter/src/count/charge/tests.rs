@@ -3,12 +3,17 @@ use core::num::NonZeroU32;
 use proptest::prelude::*;
 
 use super::*;
-use crate::count::entry::{COUNT, Counter, ENTRY_HEAD, EntryError, MAX_BYTES, MAX_RECORDS, RECORD_HEAD};
+use crate::count::entry::{COUNT, ENTRY_HEAD, EntryError, MAX_BYTES, MAX_RECORDS, RECORD_HEAD};
 use crate::count::fingerprint::Fingerprint;
-use crate::count::table::FORM;
+use crate::count::table::{Counter, EntryName, FORM, Table};
 use crate::time::Timestamp;
 
 const ALICE: Fingerprint = Fingerprint::from_number(1);
+
+/// A counter of this gateway alone.
+fn counter(fingerprint: Fingerprint) -> Counter {
+    Counter { table: Table::Known, fingerprint, entry: EntryName::default(), in_fleet: false }
+}
 
 fn quota(limit: u32, window: &str, mode: Mode) -> Quota {
     Quota {
@@ -37,12 +42,12 @@ impl Stored {
         cost: u32,
         now: Timestamp,
     ) -> Result<(bool, Vec<(u32, u64)>), EntryError> {
-        let (mut record, mut standings) = (Record::default(), Standings::new());
-        record.open(&self.0, Counter::local(who), quotas, now).expect("a well-formed entry")?;
-        let charge = Charge { quotas, cost };
-        let admitted = match charge.apply(&mut record, &mut standings) {
-            Step::Keep(admitted) => admitted,
-            Step::Store(admitted) => {
+        let (mut record, mut standings, mut none) = (Record::default(), Standings::new(), Statements::new());
+        record.open(&self.0, &counter(who), quotas, now).expect("a well-formed entry")?;
+        let charge = Charge { quotas, cost, shared: None };
+        let admitted = match charge.apply(&mut record, &mut standings, &mut none) {
+            Step::Keep((admitted, _)) => admitted,
+            Step::Store((admitted, _)) => {
                 record.encode(&mut self.0);
                 assert!(self.0.len() <= MAX_BYTES);
                 admitted
@@ -227,11 +232,12 @@ proptest! {
         let bytes: Vec<u8> = ours.then_some(FORM).into_iter().chain(bytes).collect();
         let quotas = [enforced(3, "minute"), enforced(9, "month")];
         let (mut record, mut next, now) = (Record::default(), Vec::new(), Timestamp::from_nanos(now));
-        if let Ok(Ok(())) = record.open(&bytes, Counter::local(ALICE), &quotas, now) {
-            Charge { quotas: &quotas, cost: 1 }.apply(&mut record, &mut Standings::new());
+        if let Ok(Ok(())) = record.open(&bytes, &counter(ALICE), &quotas, now) {
+            let charge = Charge { quotas: &quotas, cost: 1, shared: None };
+            charge.apply(&mut record, &mut Standings::new(), &mut Statements::new());
             record.encode(&mut next);
             prop_assert!(next.len() <= MAX_BYTES);
-            prop_assert!(matches!(record.open(&next, Counter::local(ALICE), &quotas, now), Ok(Ok(()))));
+            prop_assert!(matches!(record.open(&next, &counter(ALICE), &quotas, now), Ok(Ok(()))));
         }
     }
 

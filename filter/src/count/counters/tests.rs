@@ -8,7 +8,7 @@ use crate::count::swap::MAX_ATTEMPTS;
 use crate::quota::Mode;
 use crate::window::Window;
 
-type Counter<'a> = (Who<'a>, &'a str);
+type Whose<'a> = (Who<'a>, &'a str);
 
 /// Shared data that loses the next `conflicts` writes to another worker, and a clock.
 #[derive(Default)]
@@ -46,17 +46,19 @@ impl CounterHost for TestHost {
     fn now(&mut self) -> Result<Timestamp, HostError> {
         Ok(Timestamp::from_seconds(self.now))
     }
+
+    fn log(&mut self, _: LogLevel, _: core::fmt::Arguments<'_>) {}
 }
 
 const CAPACITY: Capacity = Capacity { known: 64, strangers: 4 };
-const ALICE: Counter<'static> = (Who::Key(&[1; 32]), "standard");
+const ALICE: Whose<'static> = (Who::Key(&[1; 32]), "standard");
 
 fn minutely(limit: u32) -> [Quota; 1] {
     let limit = NonZeroU32::new(limit).unwrap();
     [Quota { name: "q".to_owned(), limit, window: Window::MINUTE, mode: Mode::Enforced, refundable: true }]
 }
 
-fn stranger(number: u8) -> Counter<'static> {
+fn stranger(number: u8) -> Whose<'static> {
     let address = format!("192.0.2.{number}");
     (Who::Address(ClientAddress::parse(address.as_bytes(), 64)), "address")
 }
@@ -64,12 +66,13 @@ fn stranger(number: u8) -> Counter<'static> {
 fn count(
     counters: &mut Counters,
     host: &mut TestHost,
-    counter: Counter<'_>,
+    (who, class): Whose<'_>,
     quotas: &[Quota],
     cost: u32,
 ) -> Result<(Counted, u32), CountError> {
-    let (place, mut standings) = (counters.place(counter.0, counter.1), Standings::new());
-    let counted = counters.charge(host, place, Charge { quotas, cost }, &mut standings)?;
+    let (counter, mut standings) = (counters.counter(who, class), Standings::new());
+    let charge = Charge { quotas, cost, shared: None };
+    let counted = counters.charge(host, &counter, charge, &mut standings, &mut Statements::new())?;
     Ok((counted, standings[0].used))
 }
 
@@ -118,12 +121,9 @@ fn a_malformed_entry_is_begun_again_by_the_request_that_finds_it_and_a_lost_race
     for conflicts in [0, 3] {
         let mut host = TestHost::default();
         let mut counters = Counters::open(&mut host, [7; 16], "", CAPACITY).unwrap();
-        let name = counters.place(ALICE.0, ALICE.1).name;
-        compare_and_swap(&mut host, name.as_bytes(), None, b"not ours").unwrap();
-        assert_eq!(
-            counters.standing(&mut host, counters.place(ALICE.0, ALICE.1), &minutely(1)).unwrap()[0].used,
-            0
-        );
+        let alice = counters.counter(ALICE.0, ALICE.1);
+        compare_and_swap(&mut host, alice.entry.as_bytes(), None, b"not ours").unwrap();
+        assert_eq!(counters.standing(&mut host, &alice, &minutely(1)).unwrap()[0].used, 0);
         assert_eq!(counters.take_repairs(), 0, "looking changes nothing");
         host.conflicts = conflicts;
         let admitted = [(); 3]
@@ -155,9 +155,9 @@ fn a_standing_is_read_without_counting() {
     let mut host = TestHost::default();
     let mut counters = Counters::open(&mut host, [7; 16], "", CAPACITY).unwrap();
     count(&mut counters, &mut host, ALICE, &minutely(9), 3).unwrap();
-    let place = counters.place(ALICE.0, ALICE.1);
+    let alice = counters.counter(ALICE.0, ALICE.1);
     for _ in 0..2 {
-        let standings = counters.standing(&mut host, place, &minutely(9)).unwrap();
+        let standings = counters.standing(&mut host, &alice, &minutely(9)).unwrap();
         assert_eq!(standings[0].used, 3);
     }
 }

@@ -3,13 +3,14 @@ use core::num::NonZeroU32;
 use proptest::prelude::*;
 
 use super::*;
-use crate::count::charge::Admission;
-use crate::count::entry::Counter;
-use crate::count::fingerprint::Fingerprint;
+use crate::count::charge::Statements;
+use crate::count::counters::Counters;
+use crate::count::fingerprint::Who;
+use crate::count::shared_data::{Cas, HostError, SharedData, Swap, VmLocalData};
+use crate::count::swap::{CounterHost, LogLevel};
+use crate::count::table::{Capacity, Counter};
 use crate::quota::Mode;
 use crate::time::Timestamp;
-
-const ALICE: Fingerprint = Fingerprint::from_number(1);
 
 fn quota(limit: u32, window: &str) -> Quota {
     Quota {
@@ -21,68 +22,94 @@ fn quota(limit: u32, window: &str) -> Quota {
     }
 }
 
-/// The entry of one counter, and the charges that it was made.
+/// Shared data, and a clock that a test sets.
+#[derive(Default)]
+struct TestHost {
+    data: VmLocalData,
+    seconds: u64,
+}
+
+impl SharedData for TestHost {
+    type Value = Vec<u8>;
+
+    fn get(&mut self, name: &[u8]) -> Result<Option<(Vec<u8>, Cas)>, HostError> {
+        self.data.get(name)
+    }
+    fn set(&mut self, name: &[u8], value: &[u8], cas: Cas) -> Result<Swap, HostError> {
+        self.data.set(name, value, cas)
+    }
+}
+
+impl CounterHost for TestHost {
+    fn now(&mut self) -> Result<Timestamp, HostError> {
+        Ok(Timestamp::from_seconds(self.seconds))
+    }
+
+    fn log(&mut self, _: LogLevel, _: core::fmt::Arguments<'_>) {}
+}
+
+/// One counter, and the charges that it was made.
 struct Ledger {
-    entry: Vec<u8>,
+    host: TestHost,
+    counters: Counters,
+    counter: Counter,
     quotas: Vec<Quota>,
     charges: Vec<(u32, Standings)>,
 }
 
 impl Ledger {
     fn new(quotas: Vec<Quota>) -> Self {
-        Self { entry: Vec::new(), quotas, charges: Vec::new() }
-    }
-
-    /// Takes a step on the record, opened with these quotas.
-    fn take<T>(&mut self, quotas: &[Quota], seconds: u64, step: impl FnOnce(&mut Record) -> Step<T>) -> T {
-        let mut record = Record::default();
-        let opened =
-            record.open(&self.entry, Counter::local(ALICE), quotas, Timestamp::from_seconds(seconds));
-        assert_eq!(opened, Ok(Ok(())));
-        match step(&mut record) {
-            Step::Keep(result) => result,
-            Step::Store(result) => {
-                record.encode(&mut self.entry);
-                result
-            }
-        }
+        let (mut host, capacity) = (TestHost::default(), Capacity { known: 4, strangers: 4 });
+        let counters = Counters::open(&mut host, [7; 16], "", capacity).unwrap();
+        let counter = counters.counter(Who::Subscriber("alice"), "standard");
+        Self { host, counters, counter, quotas, charges: Vec::new() }
     }
 
     fn charge(&mut self, cost: u32, seconds: u64) -> bool {
-        let (quotas, mut standings) = (self.quotas.clone(), Standings::new());
-        let charge = Charge { quotas: &quotas, cost };
-        let admitted = self.take(&quotas, seconds, |record| charge.apply(record, &mut standings));
-        let admitted = admitted == Admission::Admitted;
+        let Self { host, counters, counter, quotas, charges } = self;
+        host.seconds = seconds;
+        let (mut standings, mut none) = (Standings::new(), Statements::new());
+        let charge = Charge { quotas, cost, shared: None };
+        let admitted =
+            counters.charge(host, counter, charge, &mut standings, &mut none).unwrap().is_admitted();
         if admitted {
-            self.charges.push((cost, standings));
+            charges.push((cost, standings));
         }
         admitted
     }
 
-    /// Settles a charge. Whether a count that it was made to is still there.
-    fn settle(&mut self, place: usize, due: Due, seconds: u64) -> bool {
-        let (cost, charged) = self.charges.remove(place);
-        let (quotas, mut standings) = (self.quotas.clone(), Standings::new());
-        let settlement = Settlement { charge: Charge { quotas: &quotas, cost }, charged: &charged, due };
-        let applies = self.take(&quotas, seconds, |record| settlement.apply(record, &mut standings));
+    /// Settles a charge.
+    fn settle(&mut self, place: usize, due: Due, seconds: u64) {
+        let Self { host, counters, counter, quotas, charges } = self;
+        host.seconds = seconds;
+        let (cost, charged) = charges.remove(place);
+        let mut standings = Standings::new();
+        let charge = Charge { quotas, cost, shared: None };
+        let settlement = Settlement { charge, charged: &charged, due };
+        counters.settle(host, counter, &settlement, &mut standings).unwrap();
         let reported: Vec<_> = standings.iter().map(|standing| standing.used).collect();
         assert_eq!(reported, self.used(seconds));
-        applies
     }
 
     /// Resets a quota. Returns the units that were used of it.
     fn reset(&mut self, place: usize, seconds: u64) -> u32 {
-        let quotas = [self.quotas[place].clone()];
-        self.take(&quotas, seconds, |record| reset(record, &quotas[0]))
+        let Self { host, counters, counter, quotas, .. } = self;
+        host.seconds = seconds;
+        counters.reset(host, counter, &quotas[place..=place], None).unwrap().0
     }
 
     fn used(&mut self, seconds: u64) -> Vec<u32> {
-        let (quotas, mut standings) = (self.quotas.clone(), Standings::new());
-        self.take(&quotas, seconds, |record| {
-            Charge { quotas: &quotas, cost: 0 }.apply(record, &mut standings);
-            Step::Keep(())
-        });
+        let Self { host, counters, counter, quotas, .. } = self;
+        host.seconds = seconds;
+        let standings = counters.standing(host, counter, quotas).unwrap();
         standings.iter().map(|standing| standing.used).collect()
+    }
+
+    /// Something else empties the entry.
+    fn empty(&mut self) {
+        let name = self.counter.entry;
+        let (_, cas) = self.host.get(name.as_bytes()).unwrap().unwrap();
+        assert_eq!(self.host.set(name.as_bytes(), b"", cas), Ok(Swap::Stored));
     }
 }
 
@@ -103,7 +130,7 @@ fn a_charge_becomes_what_was_due_in_the_windows_that_it_was_made_to() {
         let mut ledger =
             Ledger::new(vec![quota(100, "minute"), Quota { refundable: false, ..quota(1000, "hour") }]);
         assert!(ledger.charge(10, 60));
-        assert_eq!(ledger.settle(0, due, when), when < 3600, "{due:?} at {when}");
+        ledger.settle(0, due, when);
         assert_eq!(ledger.used(when), used, "{due:?} at {when}");
     }
 }
@@ -135,15 +162,15 @@ fn a_count_that_has_begun_again_is_not_the_one_that_was_charged() {
     assert_eq!(ledger.used(100), [11]);
     ledger.charge(2, 500);
     assert_eq!(ledger.used(500), [2]);
-    assert!(!ledger.settle(0, Due::Refund, 501));
+    ledger.settle(0, Due::Refund, 501);
     assert_eq!(ledger.used(501), [2]);
 
     // Something else has overwritten the entry, which is emptied.
     let mut ledger = Ledger::new(vec![quota(100, "10s")]);
     ledger.charge(10, 500);
-    ledger.entry.clear();
+    ledger.empty();
     ledger.charge(2, 501);
-    assert!(!ledger.settle(0, Due::Refund, 502));
+    ledger.settle(0, Due::Refund, 502);
     assert_eq!(ledger.used(502), [2]);
 }
 
@@ -156,19 +183,19 @@ fn a_charge_from_before_a_reset_is_not_settled_in_the_count_that_follows() {
         ledger.charge(8, 62);
         assert_eq!(ledger.used(62), [8, 18]);
         // The hour has not been reset, so the charge is settled there.
-        assert!(ledger.settle(0, due, 63));
+        ledger.settle(0, due, 63);
         assert_eq!(ledger.used(63), [8, hour], "{due:?}");
     }
 }
 
 #[test]
-fn a_reset_of_what_is_not_used_stores_nothing() {
+fn a_reset_of_what_is_not_used_leaves_the_other_counts_alone() {
     let mut ledger = Ledger::new(vec![quota(20, "minute"), quota(1000, "hour")]);
-    assert_eq!((ledger.reset(0, 60), ledger.entry.len()), (0, 0));
+    assert_eq!((ledger.reset(0, 60), ledger.used(60)), (0, vec![0, 0]));
     ledger.charge(10, 60);
-    let entry = ledger.entry.clone();
     assert_eq!(ledger.reset(0, 120), 0, "the minute has ended");
-    assert_eq!(ledger.entry, entry);
+    ledger.settle(0, Due::Units(4), 120);
+    assert_eq!(ledger.used(120), [0, 4]);
 }
 
 #[test]
@@ -176,7 +203,7 @@ fn a_charge_whose_use_the_clock_has_moved_stands() {
     let mut ledger = Ledger::new(vec![quota(100, "10s")]);
     ledger.charge(10, 500);
     ledger.charge(1, 100);
-    assert!(!ledger.settle(0, Due::Refund, 101));
+    ledger.settle(0, Due::Refund, 101);
     assert_eq!(ledger.used(101), [11]);
 }
 

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use super::*;
 use crate::config::hex;
 use crate::count::shared_data::{Cas, Swap, VmLocalData};
+use crate::count::swap::LogLevel;
 
 /// A host whose clock goes on with each look at it, if it is to.
 pub(super) struct Host {
@@ -29,6 +30,8 @@ impl CounterHost for Host {
         self.now += self.looks_take;
         Ok(Timestamp::from_nanos(self.now))
     }
+
+    fn log(&mut self, _: LogLevel, _: std::fmt::Arguments<'_>) {}
 }
 
 /// How the service answers.

@@ -48,6 +48,10 @@ impl CounterHost for TestHost {
     fn now(&mut self) -> Result<Timestamp, HostError> {
         Ok(Timestamp::from_seconds(self.seconds))
     }
+
+    fn log(&mut self, _: LogLevel, message: fmt::Arguments<'_>) {
+        self.logged.push(message.to_string());
+    }
 }
 
 impl Host for TestHost {
@@ -62,9 +66,6 @@ impl Host for TestHost {
     }
     fn random(&mut self) -> Result<[u8; 16], HostError> {
         Ok([7; 16])
-    }
-    fn log(&mut self, _: LogLevel, message: fmt::Arguments<'_>) {
-        self.logged.push(message.to_string());
     }
 }
 

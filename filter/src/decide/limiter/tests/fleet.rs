@@ -1,11 +1,16 @@
 //! Documents of a gateway in a fleet: what is asked of the ledger for them, and what they say.
 
-use ledger_wire::{Answer as LedgerAnswer, ItemError, Share, Statement};
+use ledger_wire::{Answer as LedgerAnswer, Hex128, ItemError, Response, Share, Statement};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::fleet::messages::AnswerError;
 
 const FLEET: &str = r#""usage_path": "/quota", "fleet": {"cluster": "ledger"}"#;
+/// Calls of a request that fail at the instant when they are made.
+const CALLS_THAT_FAIL: usize = 4;
+/// Requests for one counter that may wait at a time.
+const PLACES: usize = 256;
 const RESET: &str = "/weir/subscribers/f/reset?class=standard&quota=standard&key=";
 
 fn key(key: &str) -> String {
@@ -44,13 +49,20 @@ impl Asking {
     /// What it has stated and waits for.
     fn stated(&self) -> Vec<Statement> {
         let Some(Answer::Later(wait)) = self.decided.answer.as_deref() else { return Vec::new() };
-        wait.asked.iter().flat_map(|asked| &asked.statements).map(|(_, stated)| stated.statement).collect()
+        let all = wait.waiting.asked().iter().flat_map(|asked| &asked.statements);
+        all.map(|stated| stated.statement).collect()
     }
 
+    /// Ends what it waits for. Without answers, its call fails as often as it is made.
     fn answer(&mut self, answers: Option<&[LedgerAnswer]>) {
         let Self { filter, headers, decided } = self;
-        let answers = answers.map(|answers| (answers, 7));
-        filter.limiter.go_on(&mut filter.host, headers, decided, answers);
+        let (items, now) = (answers.map(<[_]>::to_vec), filter.host.seconds * 1_000);
+        let responded = items.map(|items| Response { epoch: Hex128(7), now, items }).ok_or(AnswerError::None);
+        for _ in 0..if responded.is_ok() { 1 } else { CALLS_THAT_FAIL } {
+            let Some(Answer::Later(wait)) = decided.answer.as_deref_mut() else { panic!("it waits") };
+            assert!(wait.waiting.take_call().is_some());
+            filter.limiter.go_on(&mut filter.host, headers, decided, responded.clone());
+        }
     }
 
     /// The status and the document of its answer.
@@ -182,7 +194,7 @@ fn a_reset_has_a_higher_number_than_the_ledgers_though_the_clock_is_behind() {
 fn documents_wait_at_places_like_all_requests() {
     let Asking { mut filter, headers, .. } = Asking::usage();
     let mut waiting = Vec::new();
-    for _ in 0..=crate::decide::places::PLACES_OF_A_COUNTER {
+    for _ in 0..=PLACES {
         let mut decided = Decided::default();
         filter.limiter.decide(&mut filter.host, &headers, &mut decided);
         waiting.push(decided);

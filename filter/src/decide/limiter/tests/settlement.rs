@@ -46,7 +46,7 @@ impl Filter {
         let charged = self.chat().charged.unwrap();
         let used = [0, 1].map(|quota| charged.standings[quota].used);
         // Without this request.
-        if charged.exhausted().next().is_some() { used } else { used.map(|used| used - charged.cost) }
+        if charged.exhausted().next().is_some() { used } else { used.map(|used| used - charged.cost()) }
     }
 
     fn events(&mut self) -> Vec<Event> {
@@ -99,7 +99,7 @@ fn without_a_response_the_reserve_stands() {
     for (class, events) in [(BY_HEADER, &[UnknownCost][..]), (BY_METADATA, &[UnknownCost]), (REFUNDS, &[])] {
         let mut filter = filter(class);
         let sent = filter.chat();
-        let reserved = sent.charged.as_ref().unwrap().cost;
+        let reserved = sent.charged.as_ref().unwrap().cost();
         filter.answer(sent, None);
         assert_eq!((filter.used(), filter.events().as_slice()), ([reserved; 2], events), "{class}");
     }
@@ -164,7 +164,7 @@ fn only_an_admitted_request_of_a_known_key_is_settled() {
     assert_eq!(settles, [vec![true; 10], vec![false]].concat());
     for authorization in ["", "Bearer nobody"] {
         let stranger = filter.send("POST", "/chat", authorization);
-        assert_eq!(stranger.charged.map(|charged| (charged.cost, charged.is_open)), Some((1, false)));
+        assert_eq!(stranger.charged.map(|charged| (charged.cost(), charged.is_open)), Some((1, false)));
     }
     assert!(!filter.send("GET", "/links", "Bearer chat").charged.unwrap().is_open, "another class");
 }
