@@ -167,7 +167,7 @@ impl Charge<'_> {
     ///
     /// A refusal is stored if use moved from a window that the clock stepped back from: it would follow the clock from window to window
     /// otherwise, and lock the client out.
-    #[inline]
+    #[inline(always)]
     pub(super) fn apply(
         &self,
         record: &mut Record,
@@ -203,7 +203,7 @@ impl Charge<'_> {
     }
 
     /// Whether all quotas have room, and where they stand.
-    #[inline]
+    #[inline(always)]
     fn check(&self, record: &mut Record, standings: &mut Standings) -> (Room, By) {
         let (at, mut worst, mut by) = (record.at, Room::Enough, By::Share);
         standings.clear();
@@ -233,7 +233,7 @@ impl Charge<'_> {
         (worst, by)
     }
 
-    #[inline]
+    #[inline(always)]
     fn consume(&self, record: &mut Record, standings: &mut Standings) {
         let at = record.at;
         if self.shared.is_some() {

@@ -119,9 +119,11 @@ impl Counters {
     ) -> Result<Counted, CountError> {
         let Taken { result: (admission, by), at, overflowed } = match (&self.local, charge.shared) {
             (None, None) => {
-                let charge = Charge { shared: None, ..charge };
-                self.swap
-                    .take(host, counter, charge.quotas, |record| charge.apply(record, standings, stated))?
+                let Charge { quotas, cost, .. } = charge;
+                let step = |record: &mut Record| {
+                    Charge { quotas, cost, shared: None }.apply(record, standings, stated)
+                };
+                self.swap.take(host, counter, quotas, step)?
             }
             _ => self.take(host, counter, charge.quotas, |record| charge.apply(record, standings, stated))?,
         };

@@ -90,21 +90,15 @@ impl Count {
     }
 
     /// Reads a count off the beginning of a record's counts. Whether the gateways of a fleet share it decides how long it is.
-    fn read<'e>(bytes: &mut &'e [u8], shared: bool) -> Option<Self> {
-        let (count, rest) = bytes.split_first_chunk::<COUNT>()?;
-        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = *count;
-        let (held, rest): (_, &'e [u8]) = match shared {
-            true => rest.split_first_chunk().map(|(held, rest)| (Held::decode(held), rest))?,
-            false => (Held::default(), rest),
-        };
+    fn read(bytes: &mut &[u8], shared: bool) -> Option<Self> {
+        let (count, mut rest) = bytes.split_first_chunk()?;
+        let ([window, index, generation, used], mut held) = (words(count), Held::default());
+        if shared {
+            let (stored, after) = rest.split_first_chunk()?;
+            (held, rest) = (Held::decode(stored), after);
+        }
         *bytes = rest;
-        Some(Self {
-            window: Window::from_code(u32::from_le_bytes([a, b, c, d])),
-            index: u32::from_le_bytes([e, f, g, h]),
-            generation: u32::from_le_bytes([i, j, k, l]),
-            used: u32::from_le_bytes([m, n, o, p]),
-            held,
-        })
+        Some(Self { window: Window::from_code(window), index, generation, used, held })
     }
 
     fn write(&self, next: &mut Vec<u8>, shared: bool) {
@@ -118,6 +112,17 @@ impl Count {
             next.extend_from_slice(&self.held.encode());
         }
     }
+}
+
+/// The numbers of a stored count.
+fn words(bytes: &[u8; COUNT]) -> [u32; 4] {
+    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = *bytes;
+    [
+        u32::from_le_bytes([a, b, c, d]),
+        u32::from_le_bytes([e, f, g, h]),
+        u32::from_le_bytes([i, j, k, l]),
+        u32::from_le_bytes([m, n, o, p]),
+    ]
 }
 
 /// Why an entry has no place for a counter.
@@ -199,10 +204,19 @@ impl Record {
             (self.name, bytes) = (Some(u128::from_le_bytes(*name)), counts);
         }
         for quota in quotas {
-            let Some(count) = Count::read(&mut bytes, shared) else { return false };
-            if count.window != quota.window || !count.stands(self.at) || self.counts.try_push(count).is_err()
-            {
+            let Some((count, rest)) = bytes.split_first_chunk() else { return false };
+            let ([window, index, generation, used], held) = (words(count), Held::default());
+            let ahead = index.wrapping_sub(quota.window.index_at(self.at));
+            if window != quota.window.code() || ahead > 1 || self.counts.is_full() {
                 return false;
+            }
+            self.counts.push(Count { window: quota.window, index, generation, used, held });
+            bytes = rest;
+            if shared
+                && let Some((held, rest)) = bytes.split_first_chunk()
+                && let Some(count) = self.counts.last_mut()
+            {
+                (count.held, bytes) = (Held::decode(held), rest);
             }
         }
         self.write = u32::from_le_bytes([*a, *b, *c, *d]).wrapping_add(1);
