@@ -232,7 +232,7 @@ impl Counters {
         settled.map(|_| ())
     }
 
-    fn settle(
+    pub(super) fn settle(
         &mut self,
         host: &mut impl CounterHost,
         counter: &Counter,
