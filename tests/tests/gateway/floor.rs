@@ -34,8 +34,7 @@ fn callbacks(wasm: &Path, configuration: &Value) -> Vec<String> {
     traced.lock().expect("the trace").clear();
     send();
     host.advance(Duration::from_secs(2));
-    let lines = std::mem::take(&mut *traced.lock().expect("the trace"));
-    lines
+    std::mem::take(&mut *traced.lock().expect("the trace"))
 }
 
 /// Adds a line for each call, and one for each call of the guest's allocator that the host makes within it.
