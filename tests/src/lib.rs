@@ -8,6 +8,7 @@ pub use demo::{client, clock, envoy, exchange, ledger, policy, process, receiver
 
 pub mod artifacts;
 pub mod backend;
+pub mod bench;
 pub mod compose;
 pub mod differential;
 pub mod flood;

@@ -2,7 +2,10 @@
 //!
 //! Every variant is a listener of its own that answers 200 itself. They are loaded in alternation, and what counts is the CPU time of
 //! the Envoy process per request, so that neither the client nor a busy machine is measured. Within a sample the variants take short
-//! turns, so that all of them see the same of a machine whose speed changes; of a variant's samples the lower quartile is kept. Ratios to Envoy's own `local_ratelimit` are what lasts: microseconds belong to the machine they were measured on.
+//! turns, so that all of them see the same of a machine whose speed changes; of a variant's samples the lower quartile is kept.
+//!
+//! Ratios are what lasts, because microseconds belong to the machine that they were measured on. One is to Envoy's own `local_ratelimit`. The
+//! other is to the floor, a guest that makes Weir's host calls and decides nothing.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -15,6 +18,7 @@ use clap::Parser;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use tests::artifacts;
+use tests::bench;
 use tests::policy::hash;
 use tests::process::Process;
 
@@ -42,41 +46,40 @@ struct Options {
     module: Vec<PathBuf>,
 }
 
-/// What is compared: its name and Envoy's filter. The first adds nothing by definition, the second is the rival that ratios are taken
-/// to.
-fn variants(modules: &[PathBuf], keys: u32) -> anyhow::Result<Vec<(String, Option<Value>)>> {
-    let weir = |module: &Path, headers: Value| {
-        let configuration = json!({
-            "plans": {"free": {"standard": ["4000000000/minute"]}},
-            "subscribers": (0..keys)
-                .map(|number| json!({"id": key(number), "plan": "free", "keys": [hash(&key(number))]}))
-                .collect::<Vec<_>>(),
-            "headers": headers,
-        });
-        Some(wasm_filter(module, &configuration))
-    };
-    let ours = artifacts::filter_wasm();
-    let empty = artifacts::guest_wasm("empty-filter")?;
-    let mut variants = vec![
-        ("none".to_owned(), None),
-        ("local_ratelimit (native)".to_owned(), Some(local_ratelimit(keys))),
-        ("empty filter (Rust SDK)".to_owned(), Some(wasm_filter(&empty, &json!({})))),
-        ("weir, X-RateLimit-*, absent".to_owned(), weir(ours, json!({"ietf": false, "upstream": "absent"}))),
-        (
-            "weir, X-RateLimit-*, replace".to_owned(),
-            weir(ours, json!({"ietf": false, "upstream": "replace"})),
-        ),
-        ("weir, all headers, absent".to_owned(), weir(ours, json!({"upstream": "absent"}))),
-    ];
-    variants.extend(
-        modules.iter().map(|module| (module.display().to_string(), weir(module, json!({"ietf": false})))),
-    );
-    Ok(variants)
+/// A filter that is measured.
+struct Variant {
+    name: String,
+    /// Envoy's filter; `None` for no filter.
+    filter: Option<Value>,
 }
 
-/// The key of this number.
-fn key(number: u32) -> String {
-    format!("bench-{number}")
+/// The places of the variants that the others are compared with.
+const NONE: usize = 0;
+const NATIVE: usize = 1;
+const FLOOR: usize = 3;
+
+/// What is compared.
+fn variants(modules: &[PathBuf], keys: u32) -> anyhow::Result<Vec<Variant>> {
+    let variant = |name: &str, filter| Variant { name: name.to_owned(), filter };
+    let weir =
+        |module: &Path, headers: &Value| Some(wasm_filter(module, &bench::configuration(keys, headers)));
+    let guest = |package| anyhow::Ok(Some(wasm_filter(&artifacts::guest_wasm(package)?, &json!({}))));
+    let ours = artifacts::filter_wasm();
+    let mut variants = vec![
+        variant("none", None),
+        variant("local_ratelimit (native)", Some(local_ratelimit(keys))),
+        variant("empty filter (Rust SDK)", guest("empty-filter")?),
+        variant("floor (calls, no decision)", guest("floor")?),
+        variant("weir, X-RateLimit-*, absent", weir(ours, &bench::three_headers())),
+        variant("weir, X-RateLimit-*, replace", weir(ours, &json!({"ietf": false, "upstream": "replace"}))),
+        variant("weir, all headers, absent", weir(ours, &json!({"upstream": "absent"}))),
+    ];
+    variants.extend(
+        modules
+            .iter()
+            .map(|module| variant(&module.display().to_string(), weir(module, &json!({"ietf": false})))),
+    );
+    Ok(variants)
 }
 
 /// Turns in which a sample's requests are sent.
@@ -96,23 +99,25 @@ fn main() -> anyhow::Result<()> {
     }
     progress.finish_and_clear();
 
-    println!("{:<28} {:>12} {:>10} {:>10}", "filter", "CPU µs", "adds", "× native");
-    for (variant, (name, _)) in variants.iter().enumerate() {
-        let costs: Vec<f64> = runs.iter().map(|run| run[variant]).collect();
-        let added: Vec<f64> = runs.iter().map(|run| run[variant] - run[0]).collect();
-        let ratios: Vec<f64> = runs.iter().map(|run| (run[variant] - run[0]) / (run[1] - run[0])).collect();
-        let [cost, added, ratio] = [costs, added, ratios].map(|values| quantile(values, 2));
-        println!("{name:<28} {cost:>12.2} {added:>10.2} {ratio:>10.2}");
+    println!("{:<28} {:>12} {:>10} {:>10} {:>10}", "filter", "CPU µs", "adds", "× native", "× floor");
+    for (place, Variant { name, .. }) in variants.iter().enumerate() {
+        let median =
+            |figure: &dyn Fn(&[f64]) -> f64| quantile(runs.iter().map(|run| figure(run)).collect(), 2);
+        let added = |run: &[f64], place: usize| run[place] - run[NONE];
+        let times = |rival: usize| median(&|run| added(run, place) / added(run, rival));
+        println!(
+            "{name:<28} {:>12.2} {:>10.2} {:>10.2} {:>10.2}",
+            median(&|run| run[place]),
+            median(&|run| added(run, place)),
+            times(NATIVE),
+            times(FLOOR),
+        );
     }
     Ok(())
 }
 
 /// CPU microseconds per request of each variant, in one Envoy.
-fn run(
-    options: &Options,
-    variants: &[(String, Option<Value>)],
-    progress: &ProgressBar,
-) -> anyhow::Result<Vec<f64>> {
+fn run(options: &Options, variants: &[Variant], progress: &ProgressBar) -> anyhow::Result<Vec<f64>> {
     let envoy = Rivals::start(variants)?;
     let mut samples = vec![Vec::new(); variants.len()];
     for address in &envoy.listeners {
@@ -150,10 +155,13 @@ struct Rivals {
 }
 
 impl Rivals {
-    fn start(variants: &[(String, Option<Value>)]) -> anyhow::Result<Self> {
+    fn start(variants: &[Variant]) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
-        let listeners: Vec<_> =
-            variants.iter().enumerate().map(|(place, (_, filter))| listener(place, filter.clone())).collect();
+        let listeners: Vec<_> = variants
+            .iter()
+            .enumerate()
+            .map(|(place, variant)| listener(place, variant.filter.clone()))
+            .collect();
         let bootstrap = json!({
             "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}}},
             "static_resources": {"listeners": listeners},
@@ -258,9 +266,9 @@ fn wasm_filter(wasm: &Path, configuration: &Value) -> Value {
 /// Sends `requests` requests over `connections` connections, all of which are busy all the time, with each of the keys in turn.
 fn load(server: SocketAddr, connections: usize, requests: usize, keys: u32) -> anyhow::Result<()> {
     let request = |key: String| {
-        format!("GET /links/abc HTTP/1.1\r\nhost: {server}\r\nauthorization: Bearer {key}\r\n\r\n")
+        format!("GET {} HTTP/1.1\r\nhost: {server}\r\nauthorization: Bearer {key}\r\n\r\n", bench::PATH)
     };
-    let requests_by_key: Vec<_> = (0..keys).map(key).map(request).collect();
+    let requests_by_key: Vec<_> = (0..keys).map(bench::key).map(request).collect();
     let mut in_turn = requests_by_key.iter().cycle();
     let mut streams = (0..connections)
         .map(|_| {

@@ -16,6 +16,7 @@ mod exactness;
 mod explain;
 mod faults;
 mod fleet_operators;
+mod floor;
 mod forms;
 mod generated;
 mod grpc;
