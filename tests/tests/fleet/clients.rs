@@ -2,15 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use http::Method;
 use tests::client::Connection;
-use tests::clock;
 use tests::exchange::{Request, get};
+use tests::{clock, flood};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::fleet::PATIENCE;
 
 /// What a customer sends.
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +106,7 @@ pub(crate) fn send(gateways: &[SocketAddr], traffic: &[(String, Traffic)]) -> Ve
 }
 
 /// A connection to a gateway, opened by a request that is not counted: to open thousands takes a gateway longer than it waits for a ledger.
-async fn opened(gateway: SocketAddr) -> Connection {
+pub(crate) async fn opened(gateway: SocketAddr) -> Connection {
     let mut connection = Connection::to(gateway);
     connection.send(&Request::new(Method::OPTIONS, "/links")).await.unwrap();
     connection
@@ -155,7 +160,9 @@ pub(crate) fn send_at(gateways: &[SocketAddr], key: &str, requests: usize, insta
                     let mut answers = Vec::new();
                     for instant in instants {
                         sleep(instant.saturating_sub(clock::now())).await;
-                        answers.push(connection.send(&get("/links").key(&key)).await.unwrap());
+                        let sent = Instant::now();
+                        let answer = connection.send(&get("/links").key(&key)).await.unwrap();
+                        answers.push((answer, sent.elapsed()));
                     }
                     (gateway, answers)
                 });
@@ -164,8 +171,9 @@ pub(crate) fn send_at(gateways: &[SocketAddr], key: &str, requests: usize, insta
         let mut seen = Seen::default();
         while let Some(sent) = senders.join_next().await {
             let (gateway, answers) = sent.unwrap();
-            for answer in answers {
+            for (answer, took) in answers {
                 seen.note(answer.status(), answer.number("x-ratelimit-reset").unwrap_or(0), gateway);
+                seen.times.push(took);
             }
         }
         seen
@@ -200,4 +208,123 @@ pub(crate) fn send_and_leave(
         }
         senders.join_all().await.into_iter().filter(|is_admitted| *is_admitted).count()
     })
+}
+
+/// Sends requests of a key to all of these gateways until all are refused, and returns how many were admitted. What is neither is sent again.
+pub(crate) fn until_used_up(gateways: &[SocketAddr], key: &str) -> usize {
+    const AT_ONCE: usize = 8;
+    const BATCH: usize = 40;
+    let mut passed = 0;
+    let sent = || {
+        let mut all_refused = true;
+        for gateway in gateways {
+            let requests: Vec<_> = (0..BATCH).map(|_| ((), get("/links").key(key))).collect();
+            for ((_, status), count) in flood::send(*gateway, AT_ONCE, requests).unwrap() {
+                passed += if status == 200 { count } else { 0 };
+                all_refused &= status == 429;
+            }
+        }
+        all_refused.then_some(())
+    };
+    let used_up = clock::eventually("the quota is used up", PATIENCE, sent);
+    used_up.unwrap_or_else(|error| panic!("{key}, {passed} admitted: {error}"));
+    passed
+}
+
+/// Whether a client leaves who waits for an answer no longer than this.
+pub(crate) fn leaves(gateway: SocketAddr, key: &str, patience: Duration) -> bool {
+    Runtime::new().unwrap().block_on(async {
+        let mut connection = opened(gateway).await;
+        timeout(patience, connection.send(&get("/links").key(key))).await.is_err()
+    })
+}
+
+/// In the place of a status: the client has left.
+pub(crate) const LEFT: u16 = 0;
+
+/// Clients some of whom do not wait for long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Impatience {
+    /// One request in this number is left.
+    pub(crate) one_in: usize,
+    /// After this time without an answer.
+    pub(crate) after: Duration,
+}
+
+/// What such clients have seen: answers by the tenth of a second, since 1970, in which they came, and by status.
+pub(crate) type SeenByTime = BTreeMap<(u64, u16), usize>;
+
+/// Clients that send one request after the other to each gateway, over some connections and with each of the keys in turn, until this is dropped.
+pub(crate) struct Load {
+    goes_on: Arc<()>,
+    sender: JoinHandle<SeenByTime>,
+}
+
+impl Load {
+    pub(crate) fn start(gateways: Vec<SocketAddr>, keys: Vec<String>, impatience: Impatience) -> Self {
+        let goes_on = Arc::new(());
+        let until = Arc::downgrade(&goes_on);
+        let sender = std::thread::spawn(move || {
+            Runtime::new().unwrap().block_on(send_impatiently(gateways, keys.into(), impatience, until))
+        });
+        Self { goes_on, sender }
+    }
+
+    /// Ends them. Returns what they have seen.
+    pub(crate) fn end(self) -> SeenByTime {
+        drop(self.goes_on);
+        self.sender.join().unwrap()
+    }
+}
+
+async fn send_impatiently(
+    gateways: Vec<SocketAddr>,
+    keys: Arc<[String]>,
+    impatience: Impatience,
+    goes_on: Weak<()>,
+) -> SeenByTime {
+    const CONNECTIONS: usize = 4;
+    const PAUSE: Duration = Duration::from_millis(20);
+    let number = Arc::new(AtomicUsize::new(0));
+    let senders = gateways.into_iter().flat_map(|gateway| [gateway; CONNECTIONS]).map(|gateway| {
+        let (keys, number, goes_on) = (Arc::clone(&keys), Arc::clone(&number), Weak::clone(&goes_on));
+        async move {
+            let mut seen = SeenByTime::new();
+            let mut connection = opened(gateway).await;
+            while goes_on.strong_count() > 0 {
+                let number = number.fetch_add(1, Ordering::SeqCst);
+                let request = get("/links").key(&keys[number % keys.len()]);
+                let status = send_or_leave(&mut connection, &request, number, impatience).await;
+                if status == LEFT {
+                    connection = opened(gateway).await;
+                }
+                *seen.entry((tenths(clock::now()), status)).or_insert(0) += 1;
+                sleep(PAUSE).await;
+            }
+            seen
+        }
+    });
+    let mut all = SeenByTime::new();
+    for (what, count) in senders.collect::<JoinSet<_>>().join_all().await.into_iter().flatten() {
+        *all.entry(what).or_insert(0) += count;
+    }
+    all
+}
+
+async fn send_or_leave(
+    connection: &mut Connection,
+    request: &Request,
+    number: usize,
+    Impatience { one_in, after }: Impatience,
+) -> u16 {
+    let patience = if number.is_multiple_of(one_in) { after } else { PATIENCE };
+    match timeout(patience, connection.send(request)).await {
+        Ok(answer) => answer.unwrap().status(),
+        Err(_) => LEFT,
+    }
+}
+
+/// An instant since 1970, in tenths of a second.
+pub(crate) fn tenths(instant: Duration) -> u64 {
+    u64::try_from(instant.as_millis() / 100).unwrap_or(u64::MAX)
 }

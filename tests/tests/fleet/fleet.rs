@@ -6,10 +6,11 @@ use std::process::Command;
 use std::sync::{LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tests::client::Client;
-use tests::envoy::{Envoy, Setup, Upstream};
+use tests::envoy::{Envoy, Setup, Updates, Upstream};
 use tests::exchange::get;
 use tests::policy::{self, Policy};
 use tests::process::Process;
@@ -20,6 +21,8 @@ use tokio::runtime::Runtime;
 use crate::store::{Cluster, Redis};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a gateway's connections drain after an update of its listener.
+const DRAIN: Duration = Duration::from_secs(60);
 
 /// What takes the whole machine, or measures time, has it alone.
 static MACHINE: RwLock<()> = RwLock::new(());
@@ -97,6 +100,17 @@ impl Store {
         cluster.nodes[master].kill();
     }
 
+    /// Kills one of its masters and the replica that would take over.
+    pub(crate) fn lose_a_shard(&mut self) {
+        let Self::Cluster(cluster) = self else { panic!("not a cluster") };
+        let lost = cluster.master_of("weir:any");
+        let of_lost = format!("slave\n127.0.0.1\n{}\n", cluster.nodes[lost].port);
+        let replica = cluster.nodes.iter().position(|node| node.cli("role").starts_with(&of_lost));
+        for node in [replica.expect("a replica"), lost] {
+            cluster.nodes[node].kill();
+        }
+    }
+
     fn options(&self) -> Vec<String> {
         match self {
             Self::Memory => vec!["memory".to_owned()],
@@ -109,7 +123,7 @@ impl Store {
 /// A running ledger.
 pub(crate) struct Ledger {
     address: SocketAddr,
-    _process: Process,
+    process: Process,
 }
 
 impl Ledger {
@@ -121,13 +135,27 @@ impl Ledger {
             .env("RUST_LOG", "info");
         let process = Process::start("weir-ledger", &mut command).unwrap();
         process.wait_for(|line| line.contains("listening on").then_some(())).unwrap();
-        Self { address, _process: process }
+        Self { address, process }
     }
 
     fn wait_until_ready(&self) {
         let client = Client::to(self.address).unwrap();
         let is_ready = || (client.send(&get("/readyz")).ok()?.status() == 200).then_some(());
         clock::eventually("the ledger is ready", PATIENCE, is_ready).unwrap();
+    }
+
+    fn signal(&self, signal: Signal) {
+        let process = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw);
+        kill_process(process.expect("a process"), signal).unwrap();
+    }
+
+    /// Lets it answer nothing, as if the network were cut, until it is resumed.
+    pub(crate) fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    pub(crate) fn resume(&self) {
+        self.signal(Signal::CONT);
     }
 
     /// The sum of the values of a metric whose lines begin so.
@@ -150,6 +178,10 @@ pub(crate) struct Shape {
     /// By how much the clock of each gateway is ahead, in milliseconds; 0 for the others.
     pub(crate) clocks: &'static [i64],
     pub(crate) upstream: Upstream,
+    /// Worker threads of each gateway.
+    pub(crate) workers: usize,
+    /// How gateways get another configuration.
+    pub(crate) updates: Updates,
     pub(crate) beside: Beside,
 }
 
@@ -162,6 +194,8 @@ impl Default for Shape {
             round_trip: Duration::ZERO,
             clocks: &[],
             upstream: Upstream::DirectResponse,
+            workers: 2,
+            updates: Updates::None,
             beside: Beside::Anyone,
         }
     }
@@ -173,13 +207,15 @@ pub(crate) struct Fleet {
     pub(crate) ways: Vec<Way>,
     pub(crate) ledgers: Vec<Option<Ledger>>,
     pub(crate) store: Store,
-    upstream: Upstream,
+    /// What all gateways have, but for their policies.
+    setup: Setup,
     _machine: Machine,
 }
 
 impl Fleet {
     pub(crate) fn start(policy: &Policy, shape: Shape) -> Self {
-        let Shape { gateways, ledgers, store, round_trip, clocks, upstream, beside } = shape;
+        let Shape { gateways, ledgers, store, round_trip, clocks, upstream, workers, updates, beside } =
+            shape;
         let machine = Machine::take(beside);
         let ledgers: Vec<_> = (0..ledgers).map(|_| Ledger::start(free_address(), &store)).collect();
         ledgers.iter().for_each(Ledger::wait_until_ready);
@@ -190,7 +226,8 @@ impl Fleet {
             ways,
             ledgers: ledgers.into_iter().map(Some).collect(),
             store,
-            upstream,
+            // Streams that were open go on for longer than a test.
+            setup: Setup::new(policy.clone(), upstream).workers(workers).updates(updates).drain(DRAIN),
             _machine: machine,
         };
         for gateway in 0..gateways {
@@ -202,11 +239,7 @@ impl Fleet {
     /// Starts another gateway. Unless the policy says otherwise, nothing passes without the ledger, which a machine as busy as this may not hear
     /// in time: a limit that is exceeded is then the fleet's fault. Its clock is ahead by `clock` milliseconds.
     pub(crate) fn add_gateway(&mut self, policy: &Policy, clock: i64) {
-        let policy = match policy.as_value().get("fleet") {
-            Some(_) => policy.clone(),
-            None => policy.clone().with("fleet", json!({"cluster": "ledger", "on_unavailable": "deny"})),
-        };
-        let mut setup = Setup::new(policy, self.upstream);
+        let mut setup = Setup { policy: of_a_fleet(policy), ..self.setup.clone() };
         let library = (clock != 0).then(|| clock_library(clock));
         if let Some(library) = &library {
             setup.variables.push(("LD_PRELOAD", library.path().join("clock.so").display().to_string()));
@@ -218,6 +251,11 @@ impl Fleet {
             Ok(())
         });
         self.gateways.push(envoy.unwrap());
+    }
+
+    /// Gives a gateway another configuration.
+    pub(crate) fn update(&mut self, gateway: usize, policy: &Policy) {
+        assert!(self.gateways[gateway].update(of_a_fleet(policy)).unwrap());
     }
 
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
@@ -237,6 +275,14 @@ impl Fleet {
     /// Statements that the ledgers have had so far.
     pub(crate) fn statements(&self) -> f64 {
         self.ledgers.iter().flatten().map(|ledger| ledger.metric("weir_ledger_statements_total")).sum()
+    }
+}
+
+/// The policy, with the default of this harness for a fleet.
+fn of_a_fleet(policy: &Policy) -> Policy {
+    match policy.as_value().get("fleet") {
+        Some(_) => policy.clone(),
+        None => policy.clone().with("fleet", json!({"cluster": "ledger", "on_unavailable": "deny"})),
     }
 }
 

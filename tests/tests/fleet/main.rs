@@ -8,7 +8,12 @@ mod costs;
 mod edges;
 mod fleet;
 mod floods;
+mod modes;
 mod outages;
+mod recovery;
+mod refusals;
 #[path = "../../../ledger/tests/suite/store.rs"]
 #[expect(dead_code, reason = "the ledger's own tests use the rest")]
 mod store;
+mod stub;
+mod stubbed;

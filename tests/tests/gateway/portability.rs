@@ -30,6 +30,59 @@ fn without_shared_data_each_vm_counts_by_itself_and_says_so() {
     assert_eq!(host.metrics().counter(&metric::requests("pro", "standard", Outcome::Error)), 0);
 }
 
+#[test]
+fn without_shared_data_a_vm_goes_on_counting_under_a_new_configuration() {
+    const WORKERS: usize = 2;
+    let policy = Policy::contract().unwrap().with_at("/plans/pro/standard", json!(["3/month"]));
+    let policy = policy.subscriber("acme", "pro", "key");
+    let mut host = Host::builder().workers(WORKERS).flavour(Flavour::NoSharedData).build();
+    host.load(module(), plugin(&policy)).unwrap();
+    let status = |host: &Host, worker| {
+        let request = Request::get("/links").header("authorization", "Bearer key");
+        host.worker(worker).send(request, |_| Response::ok()).status()
+    };
+    for worker in 0..WORKERS {
+        assert_eq!(status(&host, worker), 200, "worker {worker}");
+    }
+    //  what is new, and the statuses in each VM
+    let another = policy.clone().with_at("/plans/another", json!({"standard": ["1/hour"]}));
+    let raised = policy.clone().with_at("/plans/pro/standard", json!(["4/month"]));
+    for (policy, statuses) in [(another, [200, 200, 429]), (raised, [200, 429, 429])] {
+        host.update(policy.to_string()).unwrap();
+        for worker in 0..WORKERS {
+            assert_eq!([(); 3].map(|()| status(&host, worker)), statuses, "worker {worker}");
+        }
+    }
+}
+
+/// Where a request waits for a call, ngx_wasm_module ends its worker, or loops.
+#[test]
+fn nginx_does_not_take_a_fleet_and_says_why() {
+    let alone = Policy::contract().unwrap().subscriber("acme", "pro", "key");
+    let fleet = alone.clone().with("fleet", json!({"cluster": "ledger"}));
+    //  the host, the policy, and whether it is taken
+    let rows = [
+        (Flavour::default(), &alone, true),
+        (Flavour::default(), &fleet, true),
+        (Flavour::Ngx, &alone, true),
+        (Flavour::Ngx, &fleet, false),
+    ];
+    for (flavour, policy, is_taken) in rows {
+        let mut host =
+            Host::builder().workers(1).flavour(flavour).cluster("ledger", |_| Response::ok()).build();
+        match host.load(module(), plugin(policy)) {
+            Ok(()) => assert!(is_taken, "{flavour:?} takes {policy}"),
+            Err(error) => {
+                let error = error.to_string();
+                assert!(!is_taken, "{flavour:?}: {error}");
+                for said in ["configuration refused: fleet", "ngx_wasm_module", "wait for calls"] {
+                    assert!(error.contains(said), "{said} in {error}");
+                }
+            }
+        }
+    }
+}
+
 /// A class whose responses state a cost, beside the contract's, and keys in two headers.
 fn policy_of_many_names() -> Policy {
     let chat = json!({
