@@ -382,3 +382,6 @@ pub(super) fn shared(entry: &[u8]) -> Vec<Fingerprint> {
     }
     shared
 }
+
+#[cfg(test)]
+mod tests;
