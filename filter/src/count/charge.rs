@@ -174,6 +174,8 @@ impl Charge<'_> {
         standings: &mut Standings,
         stated: &mut Statements,
     ) -> Step<(Admission, By)> {
+        // A swap that was lost has stored none of them.
+        stated.clear();
         let has_changed = self.shared.is_some_and(|shared| shared.take_up(record)) || record.moved;
         let (room, by) = self.check(record, standings);
         let until = self.shared.map_or(Until::Charged, |shared| shared.until);

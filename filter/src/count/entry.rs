@@ -402,3 +402,6 @@ pub(super) fn shared(entry: &[u8]) -> Vec<Fingerprint> {
     }
     shared
 }
+
+#[cfg(test)]
+mod tests;

@@ -71,7 +71,7 @@ impl Limiter {
             subscriber: subscriber.as_deref(),
             plan: decided.plan.map(|plan| config.plan_name(plan)),
             class: config.class_name(decided.class),
-            cost: charged.map(|charged| charged.cost()),
+            cost: charged.map(Charged::cost),
             counter: charged
                 .map(|charged| format!("{:08x}", charged.demand.levels.own.fingerprint().get() >> 32)),
             quotas: quotas

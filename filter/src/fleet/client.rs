@@ -85,6 +85,9 @@ pub enum Heard {
     Again(Waiting),
 }
 
+/// Answers, in the order of their statements, and the store's epoch.
+type Answers = (Vec<Answer>, u32);
+
 /// The call of a tick.
 #[derive(Debug)]
 struct Batch {
@@ -345,7 +348,7 @@ impl Client {
                 if self.is_part || self.is_busy() { self.tick(counters, host) } else { None }
             }
             Err(error) => {
-                self.failed(host, &error, called, false);
+                self.failed(host, &error, called, (1, false));
                 None
             }
         }
@@ -411,14 +414,14 @@ impl Client {
         counters: &Counters,
         mut waiting: Waiting,
         response: Result<Response, AnswerError>,
-    ) -> Result<(Waiting, Option<(Vec<Answer>, u32)>), CountError> {
+    ) -> Result<(Waiting, Option<Answers>), CountError> {
         match self.response(host, &waiting.asked, response) {
             Ok(answers) => Ok((waiting, Some(answers))),
             Err(error) => {
                 let now = host.now()?;
                 waiting.failed += 1;
                 let is_made_again = waiting.failed < MOST_CALLS && self.left(&waiting, now) > 0;
-                self.failed(host, &error, waiting.called, is_made_again);
+                self.failed(host, &error, waiting.called, (waiting.failed, is_made_again));
                 match is_made_again && self.breaker.is_due(now) {
                     true => Ok((self.call(counters, waiting, now), None)),
                     false => Ok((waiting, None)),
@@ -427,13 +430,13 @@ impl Client {
         }
     }
 
-    /// The answers of a response, as many as statements, and the store's epoch.
+    /// The answers of a response, as many as statements.
     fn response(
         &mut self,
         host: &mut impl CounterHost,
         asked: &[Asked],
         response: Result<Response, AnswerError>,
-    ) -> Result<(Vec<Answer>, u32), AnswerError> {
+    ) -> Result<Answers, AnswerError> {
         let sent = asked.iter().map(|asked| asked.statements.len()).sum();
         let checked = response.and_then(|response| match response.items.len() {
             count if count == sent => Ok(response),
@@ -484,12 +487,13 @@ impl Client {
         host: &mut impl CounterHost,
         error: &AnswerError,
         (called_at, timeout): (Timestamp, u32),
-        is_made_again: bool,
+        (failed, is_made_again): (u32, bool),
     ) {
         let now = host.now().unwrap_or(called_at);
-        // A call that had less time than others says nothing when it runs out.
+        // A call that had less time than others says nothing when it runs out, unless one before it has failed: what follows a call that ran out
+        // always has less.
         let has_run_out = now.duration_since(called_at).as_millis() >= u128::from(timeout);
-        if timeout >= self.sharing.timeout / 2 || !has_run_out {
+        if timeout >= self.sharing.timeout / 2 || !has_run_out || failed > 1 {
             self.breaker.failed(now, is_made_again);
         }
         self.events.add(Event::FleetCallFailed, 1);
@@ -504,7 +508,7 @@ impl Client {
         counters: &mut Counters,
         host: &mut impl CounterHost,
         asked: &[Asked],
-        answers: Option<&(Vec<Answer>, u32)>,
+        answers: Option<&Answers>,
     ) {
         let mut rest = answers.map(|(answers, epoch)| (answers.as_slice(), *epoch));
         for Asked { counter, statements } in asked {
@@ -593,3 +597,6 @@ impl Client {
 fn is_over(host: &mut impl CounterHost, looked_at: usize, began: Timestamp) -> bool {
     looked_at.is_multiple_of(BETWEEN_LOOKS) && host.now().is_ok_and(|now| now.duration_since(began) >= SLICE)
 }
+
+#[cfg(test)]
+mod tests;

@@ -218,6 +218,112 @@ fn a_record_has_room_for_two_configurations_and_says_so_when_there_are_more() {
     assert_eq!(stored.consume(ALICE, &[enforced(9, "17h")], 1, at(1.0)), Err(EntryError::TooManyWindows));
 }
 
+const SHARING: Sharing =
+    Sharing { timeout: 250, term: 1_000, ahead: 0, beyond: Beyond::Nothing, in_shadow: false };
+
+fn told(share: u32, others: u32, settling: bool) -> Answer {
+    Answer::Share(ledger_wire::Share { share, others, reset: 0, settling })
+}
+
+/// A request of three units in a fleet, as one gateway's record and the answers of the ledger make of it.
+struct Asking {
+    record: Record,
+    quotas: [Quota; 2],
+    standings: Standings,
+    stated: Statements,
+}
+
+impl Asking {
+    /// A request that has come.
+    fn begin() -> (Self, Admission) {
+        let quotas = [enforced(10, "minute"), enforced(100, "month")];
+        let mut record = Record::default();
+        let in_fleet = Counter { in_fleet: true, ..counter(ALICE) };
+        assert_eq!(record.open(&[], &in_fleet, &quotas, at(60.0)), Ok(Ok(())));
+        let mut asking = Self { record, quotas, standings: Standings::new(), stated: Statements::new() };
+        let admission = asking.turn(None, None, 60.0);
+        (asking, admission)
+    }
+
+    /// What becomes of it with these answers to what it has stated.
+    fn turn(&mut self, waited: Option<&[Stated]>, answers: Option<&[Answer]>, seconds: f64) -> Admission {
+        let shared = Shared {
+            name: SharedName(1),
+            sharing: &SHARING,
+            waited: waited.map(|stated| (at(60.0), stated)),
+            answers: answers.map(|answers| (answers, 7)),
+            lack: Lack::Asks,
+            until: Until::Charged,
+        };
+        self.record.at = at(seconds);
+        let charge = Charge { quotas: &self.quotas, cost: 3, shared: Some(shared) };
+        let (Step::Keep((admission, _)) | Step::Store((admission, _))) =
+            charge.apply(&mut self.record, &mut self.standings, &mut self.stated);
+        admission
+    }
+
+    /// What has come of these answers, in the order of the quotas: the admission, whether each quota is exhausted, and of which windows it
+    /// states something.
+    fn answered(answers: &[Answer], seconds: f64) -> (Admission, [bool; 2], Vec<Window>) {
+        let (mut asking, _) = Self::begin();
+        let stated = core::mem::take(&mut asking.stated);
+        let admission = asking.turn(Some(&stated), Some(answers), seconds);
+        let exhausted = [0, 1].map(|place| asking.standings[place].exhausted);
+        (admission, exhausted, asking.stated.iter().map(|stated| stated.window).collect())
+    }
+}
+
+#[test]
+fn the_answer_about_each_quota_decides_that_quota_alone() {
+    use Admission::{Admitted, Denied, Lacking, Refused};
+    let (asking, admission) = Asking::begin();
+    let [minute, month] = [&asking.quotas[0], &asking.quotas[1]].map(|quota| quota.window);
+    let asked: Vec<_> = asking.stated.iter().map(|stated| stated.window).collect();
+    assert_eq!((admission, asked), (Lacking, vec![minute, month]));
+    // Units are left, but others were given them first: it has to ask once more.
+    let (granted, taken, none) = (told(3, 0, false), told(2, 0, false), told(0, u32::MAX, false));
+    let (settling, reset) = (told(3, 0, true), Answer::Reset(5));
+    let rows = [
+        ([&granted, &granted], Admitted, [false, false], vec![]),
+        ([&none, &granted], Refused, [true, false], vec![]),
+        ([&none, &taken], Refused, [true, false], vec![]),
+        ([&taken, &none], Refused, [false, true], vec![]),
+        ([&none, &none], Refused, [true, true], vec![]),
+        ([&none, &settling], Refused, [true, false], vec![]),
+        ([&none, &reset], Refused, [true, false], vec![]),
+        ([&granted, &taken], Lacking, [false, false], vec![minute, month]),
+        ([&taken, &taken], Lacking, [false, false], vec![minute, month]),
+        ([&granted, &reset], Lacking, [false, false], vec![minute, month]),
+        ([&granted, &settling], Admitted, [false, false], vec![]),
+        ([&taken, &told(2, 0, true)], Denied, [false, false], vec![]),
+    ];
+    for (answers, admission, exhausted, asks) in rows {
+        let found = Asking::answered(&answers.map(Clone::clone), 60.1);
+        assert_eq!(found, (admission, exhausted, asks), "{answers:?}");
+    }
+}
+
+#[test]
+fn a_request_asks_again_until_its_time_is_over() {
+    use Admission::{Denied, Lacking};
+    let taken = told(2, 0, false);
+    for (seconds, expected) in [(60.249, Lacking), (60.25, Denied), (61.0, Denied)] {
+        let (admission, ..) = Asking::answered(&[taken.clone(), taken.clone()], seconds);
+        assert_eq!(admission, expected, "{seconds}");
+    }
+}
+
+#[test]
+fn a_step_that_is_taken_again_forgets_what_it_has_stated_before() {
+    let (mut asking, _) = Asking::begin();
+    assert_eq!(asking.stated.len(), 2);
+    // Another worker has stored first: the record that is read again has what is needed.
+    asking.record.counts().for_each(|count| count.held.share = 9);
+    asking.record.counts().for_each(|count| count.held.waiting = 0);
+    assert_eq!(asking.turn(None, None, 60.0), Admission::Admitted);
+    assert_eq!(asking.stated.len(), 0);
+}
+
 prop_compose! {
     fn any_quota()(limit in 1_u32..50, window in prop::sample::select(vec!["second", "7s", "minute", "hour", "day", "month"])) -> Quota {
         enforced(limit, window)
