@@ -2,8 +2,6 @@
 
 use core::fmt::{self, Display, Write as _};
 
-use serde::de::{self, Expected, Unexpected};
-
 /// A configuration that is refused: the path of the field, the given value, and the problem.
 ///
 /// The message quotes the given value only where no API key or token belongs. In [`SECRET_FIELDS`] it quotes nothing that was given.
@@ -34,7 +32,7 @@ pub const SECRET_FIELDS: [&str; 4] = ["key_sources", "subscribers", "directory",
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// A field of the configuration.
-    Field(String),
+    Field(&'static str),
     /// A name that the user chose, or an unknown field.
     Name(String),
     /// A place in a list.
@@ -43,7 +41,7 @@ pub(super) enum Step {
 
 impl From<&'static str> for Step {
     fn from(field: &'static str) -> Self {
-        Self::Field(field.to_owned())
+        Self::Field(field)
     }
 }
 
@@ -59,7 +57,6 @@ impl From<usize> for Step {
     }
 }
 
-/// Errors are made apart from the code that is compiled for each type of the configuration.
 impl ConfigError {
     /// A problem with the value that is looked at.
     #[cold]
@@ -84,7 +81,7 @@ impl ConfigError {
     /// Drops everything that was given if the error is in [`SECRET_FIELDS`] or concerns the configuration as a whole.
     pub(super) fn without_secrets(mut self) -> Self {
         let is_secret = match self.path.last() {
-            Some(Step::Field(field)) => SECRET_FIELDS.contains(&field.as_str()),
+            Some(Step::Field(field)) => SECRET_FIELDS.contains(field),
             Some(Step::Name(_) | Step::Index(_)) => false,
             None => true,
         };
@@ -139,55 +136,6 @@ impl Display for ConfigError {
 impl fmt::Debug for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Display::fmt(self, f)
-    }
-}
-
-/// serde's errors without the text that was given, and in JSON's terms.
-impl de::Error for ConfigError {
-    #[cold]
-    fn custom<T: Display>(message: T) -> Self {
-        Self::new(message.to_string())
-    }
-
-    #[cold]
-    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        let found = match found {
-            Unexpected::Bool(_) => "a boolean",
-            Unexpected::Unsigned(_) | Unexpected::Signed(_) | Unexpected::Float(_) => "a number",
-            Unexpected::Char(_) | Unexpected::Str(_) => "a string",
-            Unexpected::Unit | Unexpected::Option => "null",
-            Unexpected::Seq => "a list",
-            Unexpected::Map => "an object",
-            _ => "another type",
-        };
-        // Rust's word for a list.
-        let expected = expected.to_string().replace("a sequence", "a list");
-        Self::new(format!("expected {expected}, found {found}"))
-    }
-
-    #[cold]
-    fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::new(format!("expected {expected}"))
-    }
-
-    #[cold]
-    fn unknown_variant(_: &str, expected: &'static [&'static str]) -> Self {
-        Self::new(format!("expected {}", expected.join(" or ")))
-    }
-
-    #[cold]
-    fn unknown_field(given: &str, names: &'static [&'static str]) -> Self {
-        Self::new(format!("unknown field, {}", Instead { given, names }))
-    }
-
-    #[cold]
-    fn missing_field(field: &'static str) -> Self {
-        Self::new(format!("missing field `{field}`"))
-    }
-
-    #[cold]
-    fn duplicate_field(_: &'static str) -> Self {
-        Self::new("given twice")
     }
 }
 
