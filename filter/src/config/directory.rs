@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::leaf::{Authority, Path, Span, Text};
+use super::leaf::{Authority, Path, Seconds, Text};
 use super::read::fields;
 use super::service::{Secret, authority};
 use super::strangers::NotReady;
@@ -21,7 +21,7 @@ fields! {
         /// bar, as Istio's names have it, or the whole name if it has none. If that is not a host, the default is `weir.internal`.
         authority: Option<Authority>,
         /// Time between polls, such as `10s`, `5m` or `2h`. A poll times out after the interval or 5 s, whichever is shorter.
-        pub interval: Span<1> = "10s",
+        pub interval: Seconds<1> = "10s",
         /// Bearer token that the filter sends to the directory: a string, or `{"env": "NAME"}` for the value of an environment variable of the
         /// gateway. A token in the configuration can be read in the gateway's config dump, and the value of a variable cannot. The gateway has
         /// to pass the variable to the filter: `host_env_keys` in Envoy, `valueFrom: HOST` in Istio, `env.hostKeys` in Envoy Gateway, `env`
@@ -32,7 +32,7 @@ fields! {
         pub(super) not_ready: NotReady = {"action": "limit", "quotas": ["600/minute"]},
         /// Time after which the filter drops the last good answer, such as `30s`, `5m` or `2h`. `not_ready` then applies. With `0s` the
         /// filter keeps the answer for as long as the directory does not answer.
-        pub max_stale: Span<0> = "0s",
+        pub max_stale: Seconds<0> = "0s",
         /// Most rows that the list may have. Rows beyond it are refused and counted, and their keys are unknown. `counters.known` is apart from it: that
         /// many callers may be active.
         pub capacity: u32 = 1048576,

@@ -1,6 +1,7 @@
 //! Why a configuration is refused, and in which field.
 
 use core::fmt::{self, Display, Write as _};
+use std::collections::HashSet;
 
 /// A configuration that is refused: the path of the field, the given value, and the problem.
 ///
@@ -95,35 +96,24 @@ impl ConfigError {
         }
         self
     }
-
-    /// The path of the field, for example `plans.pro.standard[0]`; empty for the configuration itself. `*` stands for a name that
-    /// must not be shown.
-    #[must_use]
-    pub fn path(&self) -> String {
-        self.path.iter().rev().fold(String::new(), |mut path, step| {
-            let separator = if path.is_empty() { "" } else { "." };
-            // Writing to a String cannot fail.
-            let _ = match step {
-                Step::Field(field) => write!(path, "{separator}{field}"),
-                Step::Name(name) => write!(path, "{separator}{}", Abbreviated(name)),
-                Step::Index(index) => write!(path, "[{index}]"),
-            };
-            path
-        })
-    }
-
-    /// What is wrong with the field.
-    #[must_use]
-    pub fn problem(&self) -> &str {
-        &self.problem
-    }
 }
 
+/// The path of the field, for example `plans.pro.standard[0]`, then what was given and the problem. `*` stands for a name that must not be shown.
 impl Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.path();
-        let parts = [Some(&path).filter(|path| !path.is_empty()), self.given.as_ref(), Some(&self.problem)];
-        let line = parts.into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join(": ");
+        let mut line = String::new();
+        for step in self.path.iter().rev() {
+            let separator = if line.is_empty() { "" } else { "." };
+            match step {
+                Step::Field(field) => write!(line, "{separator}{field}")?,
+                Step::Name(name) => write!(line, "{separator}{}", Abbreviated(name))?,
+                Step::Index(index) => write!(line, "[{index}]")?,
+            }
+        }
+        for part in self.given.iter().chain([&self.problem]) {
+            let separator = if line.is_empty() { "" } else { ": " };
+            write!(line, "{separator}{part}")?;
+        }
         // A refusal is one line of a log.
         line.chars().try_for_each(|character| match character.is_control() {
             true => write!(f, "{}", character.escape_default()),
@@ -148,6 +138,18 @@ pub(super) trait At {
 impl<T> At for Result<T, ConfigError> {
     fn at(self, parent: impl Into<Step>) -> Self {
         self.map_err(|error| error.within(parent))
+    }
+}
+
+/// Refuses a list with a text, that of `field`, that stood in it before.
+pub(super) fn differ<'n>(
+    field: &'static str,
+    mut texts: impl Iterator<Item = &'n [u8]>,
+) -> Result<(), ConfigError> {
+    let mut seen = HashSet::new();
+    match texts.position(|text| !seen.insert(text)) {
+        Some(index) => Err(ConfigError::new("given twice")).at(field).at(index),
+        None => Ok(()),
     }
 }
 

@@ -81,16 +81,8 @@ fields! {
     /// A share of each limit.
     struct Local as "Local" derive() {
         /// Percentage of each limit that a gateway admits beyond its share in a window, at least one request.
-        local: Percent,
+        local: u32 where {"minimum": 1, "maximum": 100},
     }
-}
-
-/// A whole number from 1 to 100.
-struct Percent(u8);
-
-forms! {
-    Percent: "1 to 100 percent", |_definitions| json!({"type": "integer", "minimum": 1, "maximum": 100});
-    Value::Number(Some(percent @ 1..=100)) => Ok(Self(percent as u8)),
 }
 
 forms! {
@@ -98,5 +90,8 @@ forms! {
     |definitions| json!({"anyOf": [{"const": "allow"}, {"const": "deny"}, Local::schema(definitions)]});
     Value::Text(text) if text == "allow" => Ok(Self::Allow),
     Value::Text(text) if text == "deny" => Ok(Self::Deny),
-    object @ Value::Object(_) => Local::read(object).map(|Local { local: Percent(percent) }| Self::Local(percent)),
+    object @ Value::Object(_) => match Local::read(object)? {
+        Local { local: percent @ 1..=100 } => Ok(Self::Local(percent as u8)),
+        Local { local } => Err(ConfigError::new("expected 1 to 100 percent").given(&local)).at("local"),
+    },
 }

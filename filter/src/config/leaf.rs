@@ -151,49 +151,42 @@ forms! {
     Value::Number(Some(status @ (400..=428 | 430..=499))) => Ok(Self(status as u16)),
 }
 
-/// A duration of at least `MIN` seconds, such as `10s`, in seconds.
+/// A duration of `MIN` to `MAX` units of `UNIT` milliseconds, in these units. A unit is a second or a millisecond.
 #[derive(Clone, Copy, Debug)]
-pub struct Span<const MIN: u32>(pub u32);
+pub struct Span<const UNIT: u32, const MIN: u32, const MAX: u32>(pub u32);
 
-const SPAN: &str = "whole seconds, minutes, hours or days such as 10s, 5m, 2h, 7d";
+/// A duration of at least `MIN` seconds, such as `10s`.
+pub(super) type Seconds<const MIN: u32> = Span<1_000, MIN, { u32::MAX }>;
+
+/// A duration of `MIN` to `MAX` milliseconds, such as `250ms` or `1s`.
+pub(super) type Millis<const MIN: u32, const MAX: u32> = Span<1, MIN, MAX>;
 
 forms! {
-    @[const MIN: u32] Span<MIN>: SPAN,
-    |_definitions| json!({"type": "string", "pattern": if MIN > 0 { "^0*[1-9][0-9]*[smhd]$" } else { "^[0-9]+[smhd]$" }});
-    Value::Text(text) => match duration(&text).flatten() {
-        Some(seconds) if seconds < MIN => Err(ConfigError::new(format!("expected at least {MIN} s"))),
-        Some(seconds) => Ok(Self(seconds)),
-        None => Value::Text(text).refused(SPAN),
-    },
-}
-
-/// A duration of `MIN` to `MAX` milliseconds, such as `250ms` or `1s`, in milliseconds.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Millis<const MIN: u32, const MAX: u32>(pub(super) u32);
-
-const MILLIS: &str = "whole milliseconds or seconds such as 250ms, 1s";
-
-forms! {
-    @[const MIN: u32, const MAX: u32] Millis<MIN, MAX>: MILLIS,
-    |_definitions| json!({"type": "string", "pattern": "^[0-9]+(ms|[smhd])$"});
+    @[const UNIT: u32, const MIN: u32, const MAX: u32] Span<UNIT, MIN, MAX>: span(UNIT),
+    |_definitions| {
+        let (count, unit) = (if MIN > 0 { "0*[1-9][0-9]*" } else { "[0-9]+" }, if UNIT == 1 { "(ms|[smhd])" } else { "[smhd]" });
+        json!({"type": "string", "pattern": format!("^{count}{unit}$")})
+    };
     Value::Text(text) => {
-        let milliseconds = match text.strip_suffix("ms") {
-            Some(count) if is_word(count, b"") => count.parse().ok(),
-            _ => duration(&text).flatten().and_then(|seconds| seconds.checked_mul(1_000)),
+        let whole = || match text.strip_suffix("ms") {
+            Some(count) if UNIT == 1 && is_word(count, b"") => count.parse().ok(),
+            _ => duration(&text).flatten()?.checked_mul(1_000 / UNIT),
         };
-        match milliseconds {
-            Some(milliseconds) if (MIN..=MAX).contains(&milliseconds) => Ok(Self(milliseconds)),
-            Some(_) => Err(ConfigError::new(format!("expected {} to {}", in_words(MIN), in_words(MAX)))),
-            None => Value::Text(text).refused(MILLIS),
+        let unit = if UNIT == 1 { "ms" } else { "s" };
+        match whole() {
+            Some(units) if (MIN..=MAX).contains(&units) => Ok(Self(units)),
+            Some(_) if MAX == u32::MAX => Err(ConfigError::new(format!("expected at least {MIN} {unit}"))),
+            Some(_) => Err(ConfigError::new(format!("expected {MIN} to {MAX} {unit}"))),
+            None => Err(ConfigError::new(format!("expected {}", span(UNIT)))),
         }
     },
 }
 
-/// A duration of this many milliseconds as the configuration has it.
-fn in_words(milliseconds: u32) -> String {
-    match milliseconds % 1_000 {
-        0 => format!("{} s", milliseconds / 1_000),
-        _ => format!("{milliseconds} ms"),
+/// What a duration in units of this many milliseconds may be.
+fn span(unit: u32) -> &'static str {
+    match unit {
+        1 => "whole milliseconds or seconds such as 250ms, 1s",
+        _ => "whole seconds, minutes, hours or days such as 10s, 5m, 2h, 7d",
     }
 }
 

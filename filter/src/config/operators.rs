@@ -1,9 +1,9 @@
 //! The operators' endpoints: where they are, and the tokens of those who may call them.
 
 use super::digest::{KeyHash, digest};
-use super::error::{At as _, ConfigError};
+use super::error::{At as _, ConfigError, differ};
 use super::leaf::{Name, OperatorsPath};
-use super::read::{NonEmpty, fields, repeated};
+use super::read::{NonEmpty, fields};
 use crate::count::fingerprint::KeyDigest;
 
 fields! {
@@ -30,13 +30,9 @@ impl OperatorSettings {
     /// Checks what tokens have to differ in.
     fn check(&self) -> Result<(), ConfigError> {
         let NonEmpty(tokens) = &self.tokens;
-        let names = repeated(tokens.iter().map(|token| token.name.as_bytes())).map(|index| (index, "name"));
-        let hashes =
-            repeated(tokens.iter().map(|token| token.token.0.as_slice())).map(|index| (index, "token"));
-        match names.or(hashes) {
-            Some((index, field)) => Err(ConfigError::new("given twice")).at(field).at(index).at("tokens"),
-            None => Ok(()),
-        }
+        differ("name", tokens.iter().map(|token| token.name.as_bytes()))
+            .and_then(|()| differ("token", tokens.iter().map(|token| token.token.0.as_slice())))
+            .at("tokens")
     }
 
     /// The name of the operator who has this token.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::cost::{Cost, Refund};
-use super::error::{At as _, ConfigError, Instead, Quoted, each};
+use super::error::{At as _, ConfigError, Instead, Quoted, differ, each};
 use super::leaf::{Name, PlanName};
 use super::rate::{Grant, Grants, QuotaTerms};
-use super::read::{Entries, fields, repeated};
+use super::read::{Entries, fields};
 use super::requests::Match;
 use crate::count::entry::MAX_QUOTAS;
 use crate::quota::{Quota, QuotaSet};
@@ -95,13 +95,7 @@ impl Catalog {
     ) -> Result<Self, ConfigError> {
         each(&classes, |class| each(&class.matches, |rule| rule.check(readings)).at("match"))
             .at("classes")?;
-        if let Some(index) = repeated(classes.iter().map(|class| class.name.as_bytes())) {
-            let name = classes.get(index).map(|class| &*class.name).unwrap_or_default();
-            return Err(ConfigError::new("given twice").given(&Quoted(name)))
-                .at("name")
-                .at(index)
-                .at("classes");
-        }
+        differ("name", classes.iter().map(|class| class.name.as_bytes())).at("classes")?;
         let listed = classes.iter().position(|class| class.name == *default_class);
         let default_class = listed.unwrap_or_else(|| {
             classes.push(Class::plain(default_class.clone()));
@@ -110,9 +104,9 @@ impl Catalog {
         if plans.0.is_empty() {
             return Err(ConfigError::new("must not be empty")).at("plans");
         }
-        let none = vec![Entitlement::NotInPlan; classes.len()];
         let plan = |(PlanName(name), limits): (PlanName, Grants)| {
-            let granted = entitlements(&limits, none.clone(), &classes).at(&name)?;
+            let mut granted = vec![Entitlement::NotInPlan; classes.len()];
+            for_each_class(&limits, &mut granted, &classes, replace).at(&name)?;
             Ok((name, granted.into()))
         };
         let plans = plans.0.into_iter().map(plan).collect::<Result<_, _>>().at("plans")?;
@@ -130,28 +124,12 @@ impl Catalog {
     }
 }
 
-/// `entitlements` with the classes that `limits` names replaced.
-pub(super) fn entitlements(
-    limits: &[(String, Grant)],
-    mut entitlements: Vec<Entitlement>,
-    classes: &[Class],
-) -> Result<Vec<Entitlement>, ConfigError> {
-    for_each_class(limits, &mut entitlements, classes, &|class, entitlement, grant| {
-        *entitlement = match grant {
-            Grant::Unlimited => Entitlement::Unlimited,
-            Grant::Quotas(list) => Entitlement::Quotas(quota_set(list, class)?),
-        };
-        Ok(())
-    })?;
-    Ok(entitlements)
-}
-
 /// Changes the entitlement in each class that `limits` names.
 pub(super) fn for_each_class(
     limits: &[(String, Grant)],
     entitlements: &mut [Entitlement],
     classes: &[Class],
-    change: &dyn Fn(&Class, &mut Entitlement, &Grant) -> Result<(), ConfigError>,
+    change: fn(&Class, &mut Entitlement, &Grant) -> Result<(), ConfigError>,
 ) -> Result<(), ConfigError> {
     for (given, grant) in limits {
         let mut both = classes.iter().zip(&mut *entitlements);
@@ -162,6 +140,19 @@ pub(super) fn for_each_class(
         };
         change(class, entitlement, grant).at(given)?;
     }
+    Ok(())
+}
+
+/// Puts what is granted in a class in the place of what was.
+pub(super) fn replace(
+    class: &Class,
+    entitlement: &mut Entitlement,
+    grant: &Grant,
+) -> Result<(), ConfigError> {
+    *entitlement = match grant {
+        Grant::Unlimited => Entitlement::Unlimited,
+        Grant::Quotas(list) => Entitlement::Quotas(quota_set(list, class)?),
+    };
     Ok(())
 }
 

@@ -92,8 +92,8 @@ impl<'j> Value<'j> {
             b'[' => Self::List(parse(json)?),
             b'{' => {
                 let Names(entries) = parse(json)?;
-                match repeated(entries.iter().map(|(name, _)| name.as_bytes())).and_then(|at| entries.get(at))
-                {
+                let mut seen = HashSet::new();
+                match entries.iter().find(|(name, _)| !seen.insert(name)) {
                     Some((name, _)) => return Err(ConfigError::new("given twice").within(name)),
                     None => Self::Object(entries),
                 }
@@ -142,12 +142,6 @@ impl<'j> Deserialize<'j> for Names<'j> {
 
         deserializer.deserialize_map(Entries)
     }
-}
-
-/// The place of the first name that stood in the list before.
-pub(super) fn repeated<'n>(mut names: impl Iterator<Item = &'n [u8]>) -> Option<usize> {
-    let mut seen = HashSet::new();
-    names.position(|name| !seen.insert(name))
 }
 
 /// The fields of an object.

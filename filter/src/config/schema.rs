@@ -9,9 +9,6 @@ use super::read::Read;
 use super::settings::Settings;
 
 /// The JSON Schema.
-///
-/// # Panics
-/// Never: the settings are an object.
 #[must_use]
 pub fn document() -> Value {
     let mut definitions = Definitions::default();

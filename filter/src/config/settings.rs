@@ -76,7 +76,7 @@ fields! {
         /// Number of IPv6 address bits that identify a client without a known key. An IPv4 client is identified by its whole address.
         pub ipv6_prefix: PrefixBits = 64,
         /// The answer to a request of a class that the plan lacks. Such requests are not counted.
-        pub not_in_plan: NotInPlan = {},
+        pub not_in_plan: NotInPlan = {"status": 403},
         /// Headers that the filter adds to responses.
         pub headers: HeaderOptions = {},
         /// Path of the usage endpoint. The filter answers `GET` there with the limits, the remaining units and the resets of the caller's
@@ -123,7 +123,7 @@ fields! {
     /// The answer to a request of a class that the plan lacks.
     pub struct NotInPlan as "NotInPlan" derive(Debug) {
         /// Status from 400 to 499, except 429.
-        pub status: RefusalStatus = 403,
+        pub status: RefusalStatus,
     }
 }
 

@@ -4,11 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::digest::KeyHash;
-use super::error::{At as _, ConfigError, Instead, Quoted};
+use super::error::{At as _, ConfigError, Instead, Quoted, differ};
 use super::leaf::Text;
-use super::plans::{Catalog, Class, Entitlement, Entitlements, entitlements, for_each_class, quotas};
+use super::plans::{Catalog, Class, Entitlement, Entitlements, for_each_class, quotas, replace};
 use super::rate::{Grant, Grants};
-use super::read::{fields, repeated, words};
+use super::read::{fields, words};
 use super::roster::{Known, Owner, ParentTerms, Roster, Terms};
 use crate::count::entry::MAX_QUOTAS;
 use crate::count::fingerprint::{KeyDigest, Who};
@@ -94,7 +94,8 @@ impl Catalog {
             let instead = Instead { given: &terms.plan, names: &names };
             return Err(ConfigError::new(format!("unknown plan, {instead}"))).at("plan");
         };
-        let mut given = entitlements(&terms.limits, granted.to_vec(), &self.classes).at("limits")?;
+        let mut given = granted.to_vec();
+        for_each_class(&terms.limits, &mut given, &self.classes, replace).at("limits")?;
         if given.get(self.default_class).is_none_or(|given| *given == Entitlement::NotInPlan) {
             let class = self.classes.get(self.default_class).map(|class| &*class.name);
             return Err(ConfigError::new(format!(
@@ -105,7 +106,7 @@ impl Catalog {
         }
         let (entitlements, organisation) = match &terms.parent {
             Some(parent) => {
-                let shared = for_each_class(&parent.limits, &mut given, &self.classes, &share);
+                let shared = for_each_class(&parent.limits, &mut given, &self.classes, share);
                 shared.at("limits").at("parent")?;
                 (given.into(), Some(parent.organisation.0.clone()))
             }
@@ -153,9 +154,7 @@ impl Subscribers {
                 format!("{keys} keys, at most {MAX_KEYS} are possible here; use directory for more");
             return Err(ConfigError::new(problem));
         }
-        if let Some(index) = repeated(list.iter().map(|subscriber| subscriber.id.as_bytes())) {
-            return Err(ConfigError::new("given twice")).at("id").at(index);
-        }
+        differ("id", list.iter().map(|subscriber| subscriber.id.as_bytes()))?;
         let mut roster = Roster::default();
         let (mut places, mut organisations) = (HashMap::new(), HashMap::new());
         for (index, Subscriber { id, plan, keys, limits, parent }) in list.into_iter().enumerate() {

@@ -104,7 +104,7 @@ fn every_mistake_in_a_plan_or_class_has_its_message_and_its_path() {
             r#"[{"name": "a.b"}]"#,
             r#"classes[0].name: "a.b": a name is 1 to 32 of a-z, 0-9, _ and -"#,
         ),
-        (r#"{"pro": {}}"#, r#"[{"name": "a"}, {"name": "a"}]"#, r#"classes[1].name: "a": given twice"#),
+        (r#"{"pro": {}}"#, r#"[{"name": "a"}, {"name": "a"}]"#, "classes[1].name: given twice"),
         (
             r#"{"pro": {}}"#,
             r#"[{"name": "a", "cost": 0}]"#,

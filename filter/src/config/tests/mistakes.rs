@@ -206,19 +206,19 @@ fn every_mistake_has_its_message_and_its_path() {
         ),
         (
             r#""fleet": {"cluster": "c", "timeout": "501ms", "term": "2s"}"#.to_owned(),
-            r#"fleet.timeout: "501ms": expected 1 ms to 500 ms"#,
+            r#"fleet.timeout: "501ms": expected 1 to 500 ms"#,
         ),
         (
             r#""fleet": {"cluster": "c", "timeout": "0s"}"#.to_owned(),
-            r#"fleet.timeout: "0s": expected 1 ms to 500 ms"#,
+            r#"fleet.timeout: "0s": expected 1 to 500 ms"#,
         ),
         (
             r#""fleet": {"cluster": "c", "timeout": "1ms", "term": "499ms"}"#.to_owned(),
-            r#"fleet.term: "499ms": expected 500 ms to 2 s"#,
+            r#"fleet.term: "499ms": expected 500 to 2000 ms"#,
         ),
         (
             r#""fleet": {"cluster": "c", "term": "2001ms"}"#.to_owned(),
-            r#"fleet.term: "2001ms": expected 500 ms to 2 s"#,
+            r#"fleet.term: "2001ms": expected 500 to 2000 ms"#,
         ),
         (
             r#""fleet": {"cluster": "c", "timeout": "500ms", "term": "1999ms"}"#.to_owned(),
