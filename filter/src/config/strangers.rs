@@ -56,11 +56,12 @@ forms! {
     StrangerPolicy, |definitions| StrangerFields::schema(definitions);
     object => {
         let StrangerFields { action, quotas } = StrangerFields::read(object)?;
-        match action {
-            Action::Limit => Self::limit(quotas, "60/minute"),
-            Action::Reject => Self::Refuse.without(quotas),
-            Action::Pass => Self::Pass.without(quotas),
-        }
+        let plain = match action {
+            Action::Limit => None,
+            Action::Reject => Some(Self::Refuse),
+            Action::Pass => Some(Self::Pass),
+        };
+        Self::with(plain, quotas, "60/minute")
     },
 }
 
@@ -105,29 +106,30 @@ forms! {
     NotReady, |definitions| NotReadyFields::schema(definitions);
     given => {
         let NotReadyFields { action, quotas } = NotReadyFields::read(given)?;
-        match action {
-            NotReadyAction::Limit => StrangerPolicy::limit(quotas, "600/minute"),
-            NotReadyAction::Pass => StrangerPolicy::Pass.without(quotas),
-            NotReadyAction::Unavailable => StrangerPolicy::Refuse.without(quotas),
-        }
-        .map(Self)
+        let plain = match action {
+            NotReadyAction::Limit => None,
+            NotReadyAction::Pass => Some(StrangerPolicy::Pass),
+            NotReadyAction::Unavailable => Some(StrangerPolicy::Refuse),
+        };
+        StrangerPolicy::with(plain, quotas, "600/minute").map(Self)
     },
 }
 
 impl StrangerPolicy {
-    fn limit(quotas: Option<Vec<QuotaTerms>>, default: &str) -> Result<Self, ConfigError> {
-        let quotas = match quotas {
-            Some(quotas) => quotas,
-            None => vec![default.parse().map_err(ConfigError::new)?],
+    /// A policy that limits, unless it is a `plain` one, which has no quotas.
+    fn with(
+        plain: Option<Self>,
+        quotas: Option<Vec<QuotaTerms>>,
+        default: &str,
+    ) -> Result<Self, ConfigError> {
+        let quotas = match (plain, quotas) {
+            (Some(plain), None) => return Ok(plain),
+            (Some(_), Some(_)) => {
+                return Err(ConfigError::new(r#"only the action "limit" has quotas"#)).at("quotas");
+            }
+            (None, Some(quotas)) => quotas,
+            (None, None) => vec![default.parse().map_err(ConfigError::new)?],
         };
         quota_set(&quotas, &Class::plain(Name(ADDRESS_CLASS.to_owned()))).map(Self::Limit).at("quotas")
-    }
-
-    /// A policy that has no quotas.
-    fn without(self, quotas: Option<Vec<QuotaTerms>>) -> Result<Self, ConfigError> {
-        match quotas {
-            None => Ok(self),
-            Some(_) => Err(ConfigError::new(r#"only the action "limit" has quotas"#)).at("quotas"),
-        }
     }
 }

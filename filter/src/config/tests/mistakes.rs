@@ -1,6 +1,9 @@
 //! Each mistake in a configuration has a message that names its field.
 
-use super::{refused, with};
+use serde_json::value::RawValue;
+
+use super::{read_value, refused, with};
+use crate::config::rate::Grants;
 
 #[test]
 fn what_is_no_configuration_is_refused() {
@@ -322,4 +325,24 @@ fn every_mistake_in_an_organisation_has_its_message_and_its_path() {
     let nameless =
         r#""subscribers": [{"id": "a", "plan": "free", "parent": {"organisation": "", "limits": {}}}]"#;
     assert_eq!(with(nameless).unwrap_err(), "subscribers[0].parent.organisation: must not be empty");
+}
+
+#[test]
+fn a_row_of_the_directory_with_a_window_that_is_too_long_is_bad() {
+    let limits = |window: &str| {
+        let json = format!(r#"{{"standard": [{{"limit": 9, "window": "{window}"}}]}}"#);
+        let limits: &RawValue = serde_json::from_str(&json).unwrap();
+        read_value::<Grants>(limits).map_err(|refused| refused.to_string())
+    };
+    assert_eq!(limits("366d").unwrap().len(), 1);
+    let expected = r#"standard[0].window: "367d": a window of 31708800 s is longer than the longest, 366 days (31622400 s)"#;
+    assert_eq!(limits("367d").unwrap_err(), expected);
+}
+
+#[test]
+fn a_fleet_has_the_terms_from_the_shortest_to_the_longest() {
+    for (timeout, term) in [("1ms", "500ms"), ("125ms", "500ms"), ("500ms", "2s"), ("500ms", "2000ms")] {
+        let fleet = format!(r#""fleet": {{"cluster": "c", "timeout": "{timeout}", "term": "{term}"}}"#);
+        assert!(with(&fleet).is_ok(), "{timeout} {term}");
+    }
 }
