@@ -4,18 +4,16 @@ use core::fmt::Write as _;
 use core::num::NonZeroU32;
 use std::borrow::Cow;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::time::Timestamp;
 use crate::window::{HOUR, Window};
 
 /// Whether requests beyond a quota are refused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// Refuse requests beyond the quota.
-    #[default]
     Enforced,
     /// Count requests and report in metrics what would have been refused. Never refuse.
     Shadow,

@@ -3,13 +3,14 @@
 use core::num::NonZeroU32;
 use core::ops::RangeInclusive;
 
-use serde::Deserialize;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error, MapAccess};
+#[cfg(feature = "schema")]
+use serde_json::json;
 
-use super::error::Instead;
-use super::forms::{Forms, read_by_forms};
-use super::leaf::{HeaderName, MetadataPath, NonEmpty, Units};
+use super::error::{ConfigError, Instead};
+use super::leaf::{HeaderName, MetadataPath, Units};
+use super::read::{NonEmpty, Value, fields, forms};
+#[cfg(feature = "schema")]
+use super::schema::given;
 use crate::grpc;
 
 /// Units that a request of a class consumes when it arrives, and the place of its actual cost. JSON: a number, or an object.
@@ -21,22 +22,19 @@ pub struct Cost {
     pub actual: Option<CostSource>,
 }
 
-/// A cost that is known after the response.
-#[derive(Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-struct CostAfterResponse {
-    /// Units that the request consumes when it arrives. It is at most the limit of each quota of the class. It stands if the actual cost
-    /// does not become known.
-    reserve: Units,
-    /// Where the actual cost is. What the request cost less than the reserve is given back. Any excess is charged, even past the limit.
-    #[cfg_attr(feature = "schema", schemars(with = "ActualCost"))]
-    actual: CostSource,
+fields! {
+    /// A cost that is known after the response.
+    struct CostAfterResponse as "CostAfterResponse" derive() {
+        /// Units that the request consumes when it arrives. It is at most the limit of each quota of the class. It stands if the actual cost
+        /// does not become known.
+        reserve: Units,
+        /// Where the actual cost is. What the request cost less than the reserve is given back. Any excess is charged, even past the limit.
+        actual: CostSource,
+    }
 }
 
 /// The place that has the actual cost of a request.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "ActualCost")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CostSource {
     /// A header of the response, by its name in lower case.
     ResponseHeader(String),
@@ -44,32 +42,26 @@ pub enum CostSource {
     Metadata(Vec<u8>),
 }
 
-/// A place that has the actual cost of a request, a whole number of units. Exactly one of `response_header` and `metadata` is required.
-#[derive(Deserialize)]
-#[cfg_attr(
-    feature = "schema",
-    derive(schemars::JsonSchema),
-    schemars(extend("oneOf" = [super::leaf::given("response_header"), super::leaf::given("metadata")]))
-)]
-#[serde(deny_unknown_fields)]
-struct ActualCost {
-    /// Name of a header of the upstream's response. Of a gRPC response, the filter reads the trailers as well.
-    response_header: Option<HeaderName>,
-    /// Path of a value in the metadata of the request, which the filter reads when the stream ends.
-    metadata: Option<MetadataPath>,
+fields! {
+    /// A place that has the actual cost of a request, a whole number of units. Exactly one of `response_header` and `metadata` is required.
+    struct ActualCost as "ActualCost" derive() where {"oneOf": [given("response_header"), given("metadata")]} {
+        /// Name of a header of the upstream's response. Of a gRPC response, the filter reads the trailers as well.
+        response_header: Option<HeaderName>,
+        /// Path of a value in the metadata of the request, which the filter reads when the stream ends.
+        metadata: Option<MetadataPath>,
+    }
 }
 
-impl TryFrom<ActualCost> for CostSource {
-    type Error = &'static str;
-
-    fn try_from(ActualCost { response_header, metadata }: ActualCost) -> Result<Self, &'static str> {
-        match (response_header, metadata) {
-            (Some(name), None) => Ok(Self::ResponseHeader(name.to_ascii_lowercase())),
-            (None, Some(MetadataPath(path))) => Ok(Self::Metadata(path)),
-            (Some(_), Some(_)) => Err("give either response_header or metadata, not both"),
-            (None, None) => Err("give response_header or metadata"),
+forms! {
+    CostSource, |definitions| ActualCost::schema(definitions);
+    object => match ActualCost::read(object)? {
+        ActualCost { response_header: Some(name), metadata: None } => Ok(Self::ResponseHeader(name.to_ascii_lowercase())),
+        ActualCost { response_header: None, metadata: Some(MetadataPath(path)) } => Ok(Self::Metadata(path)),
+        ActualCost { response_header: Some(_), metadata: Some(_) } => {
+            Err(ConfigError::new("give either response_header or metadata, not both"))
         }
-    }
+        ActualCost { response_header: None, metadata: None } => Err(ConfigError::new("give response_header or metadata")),
+    },
 }
 
 impl Cost {
@@ -77,40 +69,32 @@ impl Cost {
     pub(super) const ONE: Self = Self { units: NonZeroU32::MIN, actual: None };
 }
 
-impl<'de> Forms<'de> for Cost {
-    const EXPECTED: &'static str =
-        r#"a whole number of units, or {"reserve": 1000, "actual": {"response_header": "x-cost"}}"#;
-
-    fn number<E: Error>(number: Option<u32>) -> Result<Self, E> {
-        if number == Some(0) {
-            return Err(E::custom("expected 1 or more; list requests that are free of charge in exempt"));
-        }
-        let units = number.and_then(NonZeroU32::new);
-        Self::or_refused(units.map(|units| Self { units, actual: None }))
-    }
-
-    fn object<A: MapAccess<'de>>(object: A) -> Result<Self, A::Error> {
-        let cost = CostAfterResponse::deserialize(MapAccessDeserializer::new(object))?;
-        Ok(Self { units: cost.reserve.0, actual: Some(cost.actual) })
-    }
+forms! {
+    Cost: r#"a whole number of units, or {"reserve": 1000, "actual": {"response_header": "x-cost"}}"#,
+    |definitions| json!({"anyOf": [Units::schema(definitions), CostAfterResponse::schema(definitions)]});
+    Value::Number(Some(0)) => {
+        Err(ConfigError::new("expected 1 or more; list requests that are free of charge in exempt"))
+    },
+    number @ Value::Number(Some(_)) => Units::read(number).map(|Units(units)| Self { units, actual: None }),
+    object @ Value::Object(_) => {
+        let CostAfterResponse { reserve, actual } = CostAfterResponse::read(object)?;
+        Ok(Self { units: reserve.0, actual: Some(actual) })
+    },
 }
 
-/// Responses that give back what their request was charged. At least one of `statuses` and `grpc` is required.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[cfg_attr(
-    feature = "schema",
-    derive(schemars::JsonSchema),
-    schemars(extend("anyOf" = [super::leaf::given("statuses"), super::leaf::given("grpc")]))
-)]
-#[serde(deny_unknown_fields)]
-pub struct Refund {
-    /// Statuses of these responses: numbers from 200 to 599, and `"2xx"`, `"3xx"`, `"4xx"` or `"5xx"`. The gateway's own responses, such
-    /// as a 503 or a 504 in place of the upstream's, count as well. Requests that the filter refuses are never charged. A gRPC response
-    /// counts by the status that Envoy maps its code to, such as 503 for `UNAVAILABLE`, unless `grpc` is given.
-    statuses: Option<NonEmpty<Status>>,
-    /// Codes of gRPC responses, by the names of gRPC's documentation, such as `"UNAVAILABLE"`. Without `statuses`, a response that is not
-    /// gRPC counts by the code that Envoy maps its status to, such as `UNAVAILABLE` for 429, 502, 503 and 504. A success has no code.
-    grpc: Option<NonEmpty<Code>>,
+fields! {
+    /// Responses that give back what their request was charged. At least one of `statuses` and `grpc` is required.
+    pub struct Refund as "Refund" derive(Clone, Debug, Default, PartialEq, Eq) checked by check
+        where {"anyOf": [given("statuses"), given("grpc")]}
+    {
+        /// Statuses of these responses: numbers from 200 to 599, and `"2xx"`, `"3xx"`, `"4xx"` or `"5xx"`. The gateway's own responses, such
+        /// as a 503 or a 504 in place of the upstream's, count as well. Requests that the filter refuses are never charged. A gRPC response
+        /// counts by the status that Envoy maps its code to, such as 503 for `UNAVAILABLE`, unless `grpc` is given.
+        statuses: Option<NonEmpty<Status>>,
+        /// Codes of gRPC responses, by the names of gRPC's documentation, such as `"UNAVAILABLE"`. Without `statuses`, a response that is not
+        /// gRPC counts by the code that Envoy maps its status to, such as `UNAVAILABLE` for 429, 502, 503 and 504. A success has no code.
+        grpc: Option<NonEmpty<Code>>,
+    }
 }
 
 /// A status, or a class of statuses.
@@ -144,51 +128,32 @@ impl Refund {
         self.grpc.as_ref().is_some_and(|NonEmpty(codes)| codes.contains(&Code(code)))
     }
 
-    /// Whether no response gives back a charge.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.statuses.is_none() && self.grpc.is_none()
-    }
-}
-
-impl Forms<'_> for Status {
-    const EXPECTED: &'static str = r#"a status from 200 to 599, or "2xx", "3xx", "4xx" or "5xx""#;
-
-    fn text<E: Error>(text: &str) -> Result<Self, E> {
-        match text {
-            "2xx" => Ok(Self(200..=299)),
-            "3xx" => Ok(Self(300..=399)),
-            "4xx" => Ok(Self(400..=499)),
-            "5xx" => Ok(Self(500..=599)),
-            _ => Self::or_refused(None),
-        }
-    }
-
-    fn number<E: Error>(number: Option<u32>) -> Result<Self, E> {
-        match number.and_then(|number| u16::try_from(number).ok()) {
-            Some(status @ 200..=599) => Ok(Self(status..=status)),
-            _ => Self::or_refused(None),
+    fn check(&self) -> Result<(), ConfigError> {
+        match self {
+            Self { statuses: None, grpc: None } => Err(ConfigError::new("give statuses, grpc or both")),
+            _ => Ok(()),
         }
     }
 }
 
-impl Forms<'_> for Code {
-    const EXPECTED: &'static str = r#"the name of a gRPC status code, such as "UNAVAILABLE""#;
-
-    fn text<E: Error>(text: &str) -> Result<Self, E> {
-        grpc::code(text).map(Self).ok_or_else(|| {
-            let names: Vec<_> = grpc::names().collect();
-            E::custom(format_args!("unknown gRPC status code, {}", Instead { given: text, names: &names }))
-        })
-    }
+forms! {
+    Status: r#"a status from 200 to 599, or "2xx", "3xx", "4xx" or "5xx""#,
+    |_definitions| json!({"anyOf": [
+        {"type": "integer", "minimum": 200, "maximum": 599},
+        {"type": "string", "pattern": "^[2-5]xx$"},
+    ]});
+    Value::Number(Some(status @ 200..=599)) => Ok(Self(status as u16..=status as u16)),
+    Value::Text(text) if text == "2xx" => Ok(Self(200..=299)),
+    Value::Text(text) if text == "3xx" => Ok(Self(300..=399)),
+    Value::Text(text) if text == "4xx" => Ok(Self(400..=499)),
+    Value::Text(text) if text == "5xx" => Ok(Self(500..=599)),
 }
 
-read_by_forms!(Cost, |generator| {"anyOf": [
-    {"type": "integer", "minimum": 1, "maximum": u32::MAX},
-    generator.subschema_for::<CostAfterResponse>(),
-]});
-read_by_forms!(Status, {"anyOf": [
-    {"type": "integer", "minimum": 200, "maximum": 599},
-    {"type": "string", "pattern": "^[2-5]xx$"},
-]});
-read_by_forms!(Code, {"type": "string", "enum": grpc::names().collect::<Vec<_>>()});
+forms! {
+    Code: r#"the name of a gRPC status code, such as "UNAVAILABLE""#,
+    |_definitions| json!({"type": "string", "enum": grpc::names().collect::<Vec<_>>()});
+    Value::Text(text) => grpc::code(&text).map(Self).ok_or_else(|| {
+        let names: Vec<_> = grpc::names().collect();
+        ConfigError::new(format!("unknown gRPC status code, {}", Instead { given: &text, names: &names }))
+    }),
+}

@@ -2,7 +2,8 @@
 
 use sha2::{Digest as _, Sha256};
 
-use super::forms::{Forms, read_by_forms};
+use super::error::ConfigError;
+use super::read::{Value, forms};
 use crate::count::fingerprint::KeyDigest;
 
 /// SHA-256 of an API key.
@@ -15,15 +16,12 @@ pub fn digest(key: &[u8]) -> KeyDigest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeyHash(pub(super) KeyDigest);
 
-impl Forms<'_> for KeyHash {
-    const EXPECTED: &'static str = r#""sha256:" and 64 hexadecimal digits"#;
+const KEY_HASH: &str = r#""sha256:" and 64 hexadecimal digits"#;
 
-    fn text<E: serde::de::Error>(text: &str) -> Result<Self, E> {
-        parse_key(text).map(Self).map_err(E::custom)
-    }
+forms! {
+    KeyHash: KEY_HASH, |_definitions| serde_json::json!({"type": "string", "pattern": "^sha256:[0-9A-Fa-f]{64}$"});
+    Value::Text(text) => parse_key(&text).map(Self).map_err(ConfigError::new),
 }
-
-read_by_forms!(KeyHash, {"type": "string", "pattern": "^sha256:[0-9A-Fa-f]{64}$"});
 
 /// Reads `sha256:` and 64 hexadecimal digits.
 ///
@@ -36,7 +34,7 @@ pub fn parse_key(key: &str) -> Result<KeyDigest, String> {
             r#"keys and tokens are given by their hash and written nowhere as they are; write "sha256:{hash}""#
         ));
     };
-    parse_digest(digits).ok_or_else(|| format!("expected {}", KeyHash::EXPECTED))
+    parse_digest(digits).ok_or_else(|| format!("expected {KEY_HASH}"))
 }
 
 /// Reads 64 hexadecimal digits.

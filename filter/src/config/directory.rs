@@ -2,63 +2,41 @@
 
 use core::fmt;
 
-use serde::Deserialize;
-
-use super::leaf::{Authority, Path, Span, Text};
+use super::leaf::{Authority, Path, Seconds, Text};
+use super::read::fields;
 use super::service::{Secret, authority};
-use super::strangers::NotReadyFields;
+use super::strangers::NotReady;
 
 /// Upper bound of a poll's timeout, in seconds.
 const MAX_TIMEOUT: u32 = 5;
 
-/// A service that lists subscribers.
-#[derive(Clone, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Directory"))]
-#[serde(deny_unknown_fields)]
-pub struct DirectorySettings {
-    /// The gateway's cluster of the directory.
-    pub cluster: Text,
-    /// Path of the list. A query is added to it for its other pages, and for changes.
-    pub path: Path,
-    /// Host that polls name as `:authority`, with or without a port. The default is the part of the cluster's name after its last vertical
-    /// bar, as Istio's names have it, or the whole name if it has none. If that is not a host, the default is `weir.internal`.
-    authority: Option<Authority>,
-    /// Time between polls, such as `10s`, `5m` or `2h`. A poll times out after the interval or 5 s, whichever is shorter.
-    #[serde(default = "default_interval")]
-    #[cfg_attr(feature = "schema", schemars(extend("default" = "10s")))]
-    pub interval: Span<1>,
-    /// Bearer token that the filter sends to the directory: a string, or `{"env": "NAME"}` for the value of an environment variable of the
-    /// gateway. A token in the configuration can be read in the gateway's config dump, and the value of a variable cannot. The gateway has
-    /// to pass the variable to the filter: `host_env_keys` in Envoy, `valueFrom: HOST` in Istio, `env.hostKeys` in Envoy Gateway, `env`
-    /// in nginx. A variable that is not set refuses the configuration. By default the filter sends no token.
-    pub bearer: Option<Secret>,
-    /// Policy for requests with an unknown key before the first good answer, and after `max_stale`. By default each client address has 600
-    /// requests a minute.
-    #[serde(default)]
-    #[cfg_attr(feature = "schema", schemars(extend("default" = {"action": "limit", "quotas": ["600/minute"]})))]
-    pub(super) not_ready: NotReadyFields,
-    /// Time after which the filter drops the last good answer, such as `30s`, `5m` or `2h`. `not_ready` then applies. With `0s` the
-    /// filter keeps the answer for as long as the directory does not answer.
-    #[serde(default = "default_max_stale")]
-    #[cfg_attr(feature = "schema", schemars(extend("default" = "0s")))]
-    pub max_stale: Span<0>,
-    /// Most rows that the list may have. Rows beyond it are refused and counted, and their keys are unknown. `counters.known` is apart from it: that
-    /// many callers may be active.
-    #[serde(default = "default_capacity")]
-    #[cfg_attr(feature = "schema", schemars(extend("default" = 1_048_576)))]
-    pub capacity: u32,
-}
-
-const fn default_interval() -> Span<1> {
-    Span(10)
-}
-
-const fn default_max_stale() -> Span<0> {
-    Span(0)
-}
-
-const fn default_capacity() -> u32 {
-    1 << 20
+fields! {
+    /// A service that lists subscribers.
+    pub struct DirectorySettings as "Directory" derive(Clone) {
+        /// The gateway's cluster of the directory.
+        pub cluster: Text,
+        /// Path of the list. A query is added to it for its other pages, and for changes.
+        pub path: Path,
+        /// Host that polls name as `:authority`, with or without a port. The default is the part of the cluster's name after its last vertical
+        /// bar, as Istio's names have it, or the whole name if it has none. If that is not a host, the default is `weir.internal`.
+        authority: Option<Authority>,
+        /// Time between polls, such as `10s`, `5m` or `2h`. A poll times out after the interval or 5 s, whichever is shorter.
+        pub interval: Seconds<1> = "10s",
+        /// Bearer token that the filter sends to the directory: a string, or `{"env": "NAME"}` for the value of an environment variable of the
+        /// gateway. A token in the configuration can be read in the gateway's config dump, and the value of a variable cannot. The gateway has
+        /// to pass the variable to the filter: `host_env_keys` in Envoy, `valueFrom: HOST` in Istio, `env.hostKeys` in Envoy Gateway, `env`
+        /// in nginx. A variable that is not set refuses the configuration. By default the filter sends no token.
+        pub bearer: Option<Secret>,
+        /// Policy for requests with an unknown key before the first good answer, and after `max_stale`. By default each client address has 600
+        /// requests a minute.
+        pub(super) not_ready: NotReady = {"action": "limit", "quotas": ["600/minute"]},
+        /// Time after which the filter drops the last good answer, such as `30s`, `5m` or `2h`. `not_ready` then applies. With `0s` the
+        /// filter keeps the answer for as long as the directory does not answer.
+        pub max_stale: Seconds<0> = "0s",
+        /// Most rows that the list may have. Rows beyond it are refused and counted, and their keys are unknown. `counters.known` is apart from it: that
+        /// many callers may be active.
+        pub capacity: u32 = 1048576,
+    }
 }
 
 /// Without the bearer token, and without the path, which may hold a token, too.

@@ -1,8 +1,7 @@
 //! Why a configuration is refused, and in which field.
 
 use core::fmt::{self, Display, Write as _};
-
-use serde::de::{self, Expected, Unexpected};
+use std::collections::HashSet;
 
 /// A configuration that is refused: the path of the field, the given value, and the problem.
 ///
@@ -34,7 +33,7 @@ pub const SECRET_FIELDS: [&str; 4] = ["key_sources", "subscribers", "directory",
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// A field of the configuration.
-    Field(String),
+    Field(&'static str),
     /// A name that the user chose, or an unknown field.
     Name(String),
     /// A place in a list.
@@ -43,7 +42,7 @@ pub(super) enum Step {
 
 impl From<&'static str> for Step {
     fn from(field: &'static str) -> Self {
-        Self::Field(field.to_owned())
+        Self::Field(field)
     }
 }
 
@@ -59,7 +58,6 @@ impl From<usize> for Step {
     }
 }
 
-/// Errors are made apart from the code that is compiled for each type of the configuration.
 impl ConfigError {
     /// A problem with the value that is looked at.
     #[cold]
@@ -84,7 +82,7 @@ impl ConfigError {
     /// Drops everything that was given if the error is in [`SECRET_FIELDS`] or concerns the configuration as a whole.
     pub(super) fn without_secrets(mut self) -> Self {
         let is_secret = match self.path.last() {
-            Some(Step::Field(field)) => SECRET_FIELDS.contains(&field.as_str()),
+            Some(Step::Field(field)) => SECRET_FIELDS.contains(field),
             Some(Step::Name(_) | Step::Index(_)) => false,
             None => true,
         };
@@ -98,35 +96,24 @@ impl ConfigError {
         }
         self
     }
-
-    /// The path of the field, for example `plans.pro.standard[0]`; empty for the configuration itself. `*` stands for a name that
-    /// must not be shown.
-    #[must_use]
-    pub fn path(&self) -> String {
-        self.path.iter().rev().fold(String::new(), |mut path, step| {
-            let separator = if path.is_empty() { "" } else { "." };
-            // Writing to a String cannot fail.
-            let _ = match step {
-                Step::Field(field) => write!(path, "{separator}{field}"),
-                Step::Name(name) => write!(path, "{separator}{}", Abbreviated(name)),
-                Step::Index(index) => write!(path, "[{index}]"),
-            };
-            path
-        })
-    }
-
-    /// What is wrong with the field.
-    #[must_use]
-    pub fn problem(&self) -> &str {
-        &self.problem
-    }
 }
 
+/// The path of the field, for example `plans.pro.standard[0]`, then what was given and the problem. `*` stands for a name that must not be shown.
 impl Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.path();
-        let parts = [Some(&path).filter(|path| !path.is_empty()), self.given.as_ref(), Some(&self.problem)];
-        let line = parts.into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join(": ");
+        let mut line = String::new();
+        for step in self.path.iter().rev() {
+            let separator = if line.is_empty() { "" } else { "." };
+            match step {
+                Step::Field(field) => write!(line, "{separator}{field}")?,
+                Step::Name(name) => write!(line, "{separator}{}", Abbreviated(name))?,
+                Step::Index(index) => write!(line, "[{index}]")?,
+            }
+        }
+        for part in self.given.iter().chain([&self.problem]) {
+            let separator = if line.is_empty() { "" } else { ": " };
+            write!(line, "{separator}{part}")?;
+        }
         // A refusal is one line of a log.
         line.chars().try_for_each(|character| match character.is_control() {
             true => write!(f, "{}", character.escape_default()),
@@ -142,55 +129,6 @@ impl fmt::Debug for ConfigError {
     }
 }
 
-/// serde's errors without the text that was given, and in JSON's terms.
-impl de::Error for ConfigError {
-    #[cold]
-    fn custom<T: Display>(message: T) -> Self {
-        Self::new(message.to_string())
-    }
-
-    #[cold]
-    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        let found = match found {
-            Unexpected::Bool(_) => "a boolean",
-            Unexpected::Unsigned(_) | Unexpected::Signed(_) | Unexpected::Float(_) => "a number",
-            Unexpected::Char(_) | Unexpected::Str(_) => "a string",
-            Unexpected::Unit | Unexpected::Option => "null",
-            Unexpected::Seq => "a list",
-            Unexpected::Map => "an object",
-            _ => "another type",
-        };
-        // Rust's word for a list.
-        let expected = expected.to_string().replace("a sequence", "a list");
-        Self::new(format!("expected {expected}, found {found}"))
-    }
-
-    #[cold]
-    fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::new(format!("expected {expected}"))
-    }
-
-    #[cold]
-    fn unknown_variant(_: &str, expected: &'static [&'static str]) -> Self {
-        Self::new(format!("expected {}", expected.join(" or ")))
-    }
-
-    #[cold]
-    fn unknown_field(given: &str, names: &'static [&'static str]) -> Self {
-        Self::new(format!("unknown field, {}", Instead { given, names }))
-    }
-
-    #[cold]
-    fn missing_field(field: &'static str) -> Self {
-        Self::new(format!("missing field `{field}`"))
-    }
-
-    #[cold]
-    fn duplicate_field(_: &'static str) -> Self {
-        Self::new("given twice")
-    }
-}
-
 /// The result of a check, seen from the field that holds what was checked.
 pub(super) trait At {
     /// As [`ConfigError::within`].
@@ -200,6 +138,18 @@ pub(super) trait At {
 impl<T> At for Result<T, ConfigError> {
     fn at(self, parent: impl Into<Step>) -> Self {
         self.map_err(|error| error.within(parent))
+    }
+}
+
+/// Refuses a list with a text, that of `field`, that stood in it before.
+pub(super) fn differ<'n>(
+    field: &'static str,
+    mut texts: impl Iterator<Item = &'n [u8]>,
+) -> Result<(), ConfigError> {
+    let mut seen = HashSet::new();
+    match texts.position(|text| !seen.insert(text)) {
+        Some(index) => Err(ConfigError::new("given twice")).at(field).at(index),
+        None => Ok(()),
     }
 }
 

@@ -1,34 +1,28 @@
-//! The values that fields hold. Each checks itself when it is deserialised.
+//! The values that fields hold. Each checks itself when it is read.
 
 use core::net::Ipv6Addr;
 use core::num::NonZeroU32;
 
-use serde::de::value::SeqAccessDeserializer;
-use serde::de::{Deserialize, Error, SeqAccess};
+#[cfg(feature = "schema")]
+use serde_json::json;
 
-use super::forms::{Forms, read_by_forms};
+use super::error::ConfigError;
+use super::read::{Value, forms};
 use crate::window::UNITS;
 
-/// A schema of the objects that have a field with another value than null, which the filter takes for an absent field.
-#[cfg(feature = "schema")]
-pub(super) fn given(field: &str) -> serde_json::Value {
-    serde_json::json!({"required": [field], "properties": {field: {"not": {"type": "null"}}}})
-}
-
-/// Defines texts: the pattern for the schema, the same as a function, and what a text is that does not fit.
+/// Defines texts: what the schema says beside the type, the same as a function, and what a text is that does not fit.
 macro_rules! texts {
-    ($($(#[$doc:meta])+ $vis:vis $name:ident: $pattern:literal, $fits:expr, $problem:expr;)+) => {$(
-        $(#[$doc])+
+    ($($(#[doc = $doc:literal])+ $vis:vis $name:ident: $schema:tt, $fits:expr, $problem:expr;)+) => {$(
+        $(#[doc = $doc])+
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         $vis struct $name(pub(super) String);
 
-        impl Forms<'_> for $name {
-            const EXPECTED: &'static str = "a string";
-
-            fn text<E: Error>(text: &str) -> Result<Self, E> {
+        forms! {
+            $name: "a string", |_definitions| json!($schema);
+            Value::Text(text) => {
                 let fits: fn(&str) -> bool = $fits;
-                if fits(text) { Ok(Self(text.to_owned())) } else { Err(E::custom($problem)) }
-            }
+                if fits(&text) { Ok(Self(text)) } else { Err(ConfigError::new($problem)) }
+            },
         }
 
         impl core::ops::Deref for $name {
@@ -38,8 +32,6 @@ macro_rules! texts {
                 &self.0
             }
         }
-
-        read_by_forms!($name, {"type": "string", "pattern": $pattern});
     )+};
 }
 
@@ -47,46 +39,53 @@ const NO_SLASH: &str = "expected a path that starts with /";
 
 texts! {
     /// The name of a class, a quota or an operator.
-    pub Name: "^[a-z0-9_-]{1,32}$",
+    pub Name: {"type": "string", "pattern": "^[a-z0-9_-]{1,32}$"},
         |text| (1..=32).contains(&text.len()) && text.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-')),
         "a name is 1 to 32 of a-z, 0-9, _ and -";
 
+    /// The name of a plan.
+    pub(super) PlanName: {"pattern": "^[A-Za-z0-9_-]{1,64}$", "not": {"const": "none"}},
+        |text| (1..=64).contains(&text.len()) && is_word(text, b"_-") && text != super::NO_PLAN,
+        r#"a name is 1 to 64 of A-Z, a-z, 0-9, _ and -, and not "none", which is the plan of strangers"#;
+
     /// The name of a header.
-    pub(super) HeaderName: "^[-!#$%&'*+.^_`|~0-9A-Za-z]+$", is_token, "expected the name of a header (RFC 9110, section 5.1)";
+    pub(super) HeaderName: {"type": "string", "pattern": "^[-!#$%&'*+.^_`|~0-9A-Za-z]+$"}, is_token,
+        "expected the name of a header (RFC 9110, section 5.1)";
 
     /// The name of an authentication scheme.
-    pub(super) Scheme: "^[-!#$%&'*+.^_`|~0-9A-Za-z]+$", is_token, "expected the name of a scheme (RFC 9110, section 11.1)";
+    pub(super) Scheme: {"type": "string", "pattern": "^[-!#$%&'*+.^_`|~0-9A-Za-z]+$"}, is_token,
+        "expected the name of a scheme (RFC 9110, section 11.1)";
 
     /// A method.
-    pub(super) Method: "^[A-Z-]+$",
+    pub(super) Method: {"type": "string", "pattern": "^[A-Z-]+$"},
         |text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-'),
         "expected a method in upper case";
 
     /// A text that is not empty.
-    pub Text: r"[\s\S]", |text| !text.is_empty(), "must not be empty";
+    pub Text: {"type": "string", "pattern": r"[\s\S]"}, |text| !text.is_empty(), "must not be empty";
 
     /// A path.
-    pub Path: "^/", |text| text.starts_with('/'), NO_SLASH;
+    pub Path: {"type": "string", "pattern": "^/"}, |text| text.starts_with('/'), NO_SLASH;
 
     /// A path, or nothing.
-    pub BasePath: "^(/|$)", |text| text.is_empty() || text.starts_with('/'), NO_SLASH;
+    pub BasePath: {"type": "string", "pattern": "^(/|$)"}, |text| text.is_empty() || text.starts_with('/'), NO_SLASH;
 
     /// The path above the operators' endpoints.
-    pub OperatorsPath: "^(/[A-Za-z0-9_-]+)+$",
+    pub OperatorsPath: {"type": "string", "pattern": "^(/[A-Za-z0-9_-]+)+$"},
         |text| text.strip_prefix('/').is_some_and(|path| path.split('/').all(|segment| is_word(segment, b"_-"))),
         "expected a path of segments of A-Z, a-z, 0-9, _ and -, such as /weir";
 
     /// A host, with or without a port.
-    pub(super) Authority: r"^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?$", is_authority,
+    pub(super) Authority: {"type": "string", "pattern": r"^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?$"}, is_authority,
         "expected a host with or without a port, such as directory.internal:8082";
 
     /// The name of an environment variable.
-    pub(super) Variable: "^[A-Za-z_][A-Za-z0-9_]*$",
+    pub(super) Variable: {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
         |text| is_word(text, b"_") && !text.starts_with(|first: char| first.is_ascii_digit()),
         "expected the name of an environment variable: letters, digits and _";
 
     /// An origin, as browsers send it.
-    pub Origin: r"^[a-z][a-z0-9+.-]*://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?$",
+    pub Origin: {"type": "string", "pattern": r"^[a-z][a-z0-9+.-]*://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?$"},
         is_origin,
         "expected an origin: a scheme and a host, with or without a port, such as https://app.example";
 }
@@ -126,68 +125,68 @@ fn is_origin(text: &str) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Units(pub NonZeroU32);
 
-impl Forms<'_> for Units {
-    const EXPECTED: &'static str = "a whole number from 1 to 4294967295";
-
-    fn number<E: Error>(number: Option<u32>) -> Result<Self, E> {
-        Self::or_refused(number.and_then(NonZeroU32::new).map(Self))
-    }
+forms! {
+    Units: "a whole number from 1 to 4294967295", |_definitions| json!({"type": "integer", "minimum": 1, "maximum": u32::MAX});
+    Value::Number(Some(units)) => {
+        NonZeroU32::new(units).map(Self).ok_or_else(|| ConfigError::new("expected 1 or more"))
+    },
 }
 
 /// Bits of an IPv6 address.
 #[derive(Clone, Copy, Debug)]
 pub struct PrefixBits(pub u8);
 
-impl Forms<'_> for PrefixBits {
-    const EXPECTED: &'static str = "1 to 128 bits";
-
-    fn number<E: Error>(number: Option<u32>) -> Result<Self, E> {
-        let bits = number.and_then(|number| u8::try_from(number).ok());
-        Self::or_refused(bits.filter(|bits| (1..=128).contains(bits)).map(Self))
-    }
+forms! {
+    PrefixBits: "1 to 128 bits", |_definitions| json!({"type": "integer", "minimum": 1, "maximum": 128});
+    Value::Number(Some(bits @ 1..=128)) => Ok(Self(bits as u8)),
 }
 
 /// The status of a refusal that a retry does not help.
 #[derive(Clone, Copy, Debug)]
 pub struct RefusalStatus(pub u16);
 
-impl Forms<'_> for RefusalStatus {
-    const EXPECTED: &'static str = "a status from 400 to 499 except 429, after which clients would retry";
-
-    fn number<E: Error>(number: Option<u32>) -> Result<Self, E> {
-        let status = number.and_then(|number| u16::try_from(number).ok());
-        Self::or_refused(status.filter(|status| matches!(status, 400..=428 | 430..=499)).map(Self))
-    }
+forms! {
+    RefusalStatus: "a status from 400 to 499 except 429, after which clients would retry",
+    |_definitions| json!({"type": "integer", "minimum": 400, "maximum": 499, "not": {"const": 429}});
+    Value::Number(Some(status @ (400..=428 | 430..=499))) => Ok(Self(status as u16)),
 }
 
-/// A duration of at least `MIN` seconds, such as `10s`, in seconds.
+/// A duration of `MIN` to `MAX` units of `UNIT` milliseconds, in these units. A unit is a second or a millisecond.
 #[derive(Clone, Copy, Debug)]
-pub struct Span<const MIN: u32>(pub u32);
+pub struct Span<const UNIT: u32, const MIN: u32, const MAX: u32>(pub u32);
 
-impl<const MIN: u32> Forms<'_> for Span<MIN> {
-    const EXPECTED: &'static str = "whole seconds, minutes, hours or days such as 10s, 5m, 2h, 7d";
+/// A duration of at least `MIN` seconds, such as `10s`.
+pub(super) type Seconds<const MIN: u32> = Span<1_000, MIN, { u32::MAX }>;
 
-    fn text<E: Error>(text: &str) -> Result<Self, E> {
-        match duration(text).flatten() {
-            Some(seconds) if seconds < MIN => Err(E::custom(format_args!("expected at least {MIN} s"))),
-            seconds => Self::or_refused(seconds.map(Self)),
-        }
-    }
-}
+/// A duration of `MIN` to `MAX` milliseconds, such as `250ms` or `1s`.
+pub(super) type Millis<const MIN: u32, const MAX: u32> = Span<1, MIN, MAX>;
 
-/// A duration such as `250ms` or `1s`, in milliseconds.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Millis(pub(super) u32);
-
-impl Forms<'_> for Millis {
-    const EXPECTED: &'static str = "whole milliseconds or seconds such as 250ms, 1s";
-
-    fn text<E: Error>(text: &str) -> Result<Self, E> {
-        let milliseconds = match text.strip_suffix("ms") {
-            Some(count) if is_word(count, b"") => count.parse().ok(),
-            _ => duration(text).flatten().and_then(|seconds| seconds.checked_mul(1_000)),
+forms! {
+    @[const UNIT: u32, const MIN: u32, const MAX: u32] Span<UNIT, MIN, MAX>: span(UNIT),
+    |_definitions| {
+        let (count, unit) = (if MIN > 0 { "0*[1-9][0-9]*" } else { "[0-9]+" }, if UNIT == 1 { "(ms|[smhd])" } else { "[smhd]" });
+        json!({"type": "string", "pattern": format!("^{count}{unit}$")})
+    };
+    Value::Text(text) => {
+        let whole = || match text.strip_suffix("ms") {
+            Some(count) if UNIT == 1 && is_word(count, b"") => count.parse().ok(),
+            _ => duration(&text).flatten()?.checked_mul(1_000 / UNIT),
         };
-        Self::or_refused(milliseconds.map(Self))
+        let unit = if UNIT == 1 { "ms" } else { "s" };
+        match whole() {
+            Some(units) if (MIN..=MAX).contains(&units) => Ok(Self(units)),
+            Some(_) if MAX == u32::MAX => Err(ConfigError::new(format!("expected at least {MIN} {unit}"))),
+            Some(_) => Err(ConfigError::new(format!("expected {MIN} to {MAX} {unit}"))),
+            None => Err(ConfigError::new(format!("expected {}", span(UNIT)))),
+        }
+    },
+}
+
+/// What a duration in units of this many milliseconds may be.
+fn span(unit: u32) -> &'static str {
+    match unit {
+        1 => "whole milliseconds or seconds such as 250ms, 1s",
+        _ => "whole seconds, minutes, hours or days such as 10s, 5m, 2h, 7d",
     }
 }
 
@@ -204,40 +203,16 @@ pub(super) fn duration(text: &str) -> Option<Option<u32>> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetadataPath(pub Vec<u8>);
 
-impl<'de> Forms<'de> for MetadataPath {
-    const EXPECTED: &'static str = r#"the path of a value, for example ["filter_metadata", "envoy.filters.http.jwt_authn", "payload", "sub"]"#;
+const METADATA: &str = r#"the path of a value, for example ["filter_metadata", "envoy.filters.http.jwt_authn", "payload", "sub"]"#;
 
-    fn list<A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
-        let mut path = b"metadata".to_vec();
-        let (mut parts, mut fits) = (0, true);
-        while let Some(part) = list.next_element::<String>()? {
-            fits &= !part.is_empty() && !part.contains('\0');
-            path.push(0);
-            path.extend(part.into_bytes());
-            parts += 1;
+forms! {
+    MetadataPath: METADATA,
+    |_definitions| json!({"type": "array", "items": {"type": "string", "pattern": "^[^\\u0000]+$"}, "minItems": 2});
+    Value::List(parts) => {
+        let parts = Vec::<String>::read(Value::List(parts))?;
+        if parts.len() < 2 || parts.iter().any(|part| part.is_empty() || part.contains('\0')) {
+            return Err(ConfigError::new(format!("expected {METADATA}")));
         }
-        Self::or_refused((fits && parts >= 2).then_some(Self(path)))
-    }
+        Ok(Self(format!("metadata\0{}", parts.join("\0")).into_bytes()))
+    },
 }
-
-/// A list with at least one entry.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NonEmpty<T>(pub Vec<T>);
-
-impl<'de, T: Deserialize<'de>> Forms<'de> for NonEmpty<T> {
-    const EXPECTED: &'static str = "a list";
-
-    fn list<A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
-        let list = Vec::deserialize(SeqAccessDeserializer::new(list))?;
-        if list.is_empty() { Err(A::Error::custom("must not be empty")) } else { Ok(Self(list)) }
-    }
-}
-
-read_by_forms!(Units, {"type": "integer", "minimum": 1, "maximum": u32::MAX});
-read_by_forms!(PrefixBits, {"type": "integer", "minimum": 1, "maximum": 128});
-read_by_forms!(RefusalStatus, {"type": "integer", "minimum": 400, "maximum": 499, "not": {"const": 429}});
-read_by_forms!(Span<0>, {"type": "string", "pattern": "^[0-9]+[smhd]$"});
-read_by_forms!(Span<1>, {"type": "string", "pattern": "^0*[1-9][0-9]*[smhd]$"});
-read_by_forms!(Millis, {"type": "string", "pattern": "^[0-9]+(ms|[smhd])$"});
-read_by_forms!(MetadataPath, {"type": "array", "items": {"type": "string", "pattern": "^[^\\u0000]+$"}, "minItems": 2});
-read_by_forms!(@T NonEmpty<T>, |generator| {"type": "array", "items": generator.subschema_for::<T>(), "minItems": 1});

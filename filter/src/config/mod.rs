@@ -3,28 +3,24 @@
 //! [`Settings`] has the fields; the JSON Schema and the reference are made from it. A value checks itself while it is read, and what fields
 //! have to do with each other is checked afterwards, in place. A configuration is refused as a whole, with its first error.
 //!
-//! Dependencies point one way: this file → {`settings`, `json`}; `settings` → {`subscribers`, `directory`, `fleet`, `operators`, `headers`} → {`strangers`,
-//! `roster`, `service`} → `plans` → {`requests`, `cost`, `rate`} → {`leaf`, `digest`, `entries`} → `forms`; `json` → `entries`; all of them → `error`.
+//! Dependencies point one way: this file → `settings` → {`subscribers`, `directory`, `fleet`, `operators`, `headers`} → {`strangers`, `roster`,
+//! `service`} → `plans` → {`requests`, `cost`, `rate`} → {`leaf`, `digest`} → `read` → `error`.
 
 mod cost;
 mod digest;
 mod directory;
-mod entries;
 mod error;
 mod fleet;
-mod forms;
 mod headers;
-mod json;
 mod leaf;
 mod operators;
 mod plans;
 pub mod rate;
+mod read;
 mod requests;
 pub mod roster;
 #[cfg(feature = "schema")]
 pub mod schema;
-#[cfg(test)]
-mod secrecy;
 mod service;
 mod settings;
 mod strangers;
@@ -37,17 +33,17 @@ use core::mem;
 pub use self::cost::{CostSource, Refund};
 pub use self::digest::{digest, hex, parse_digest, parse_key};
 pub use self::directory::DirectorySettings;
-pub use self::entries::Entries;
 use self::error::{At as _, each};
 pub use self::error::{ConfigError, SECRET_FIELDS};
 pub use self::fleet::{FleetSettings, OnUnavailable};
 pub use self::headers::{AllowOrigin, HeaderOptions, LimitHeader, UpstreamHeaders};
-pub(crate) use self::json::read_value;
 pub use self::operators::OperatorSettings;
 pub use self::plans::{Catalog, Class, Entitlement, Entitlements, NO_PLAN};
 pub use self::rate::Grants;
+pub use self::read::Entries;
+pub(crate) use self::read::read_value;
 pub use self::requests::Match;
-use self::requests::{check_path, key_sources};
+use self::requests::check_path;
 pub use self::service::Secret;
 pub use self::settings::{LogFields, OnError, Settings};
 pub use self::strangers::{ADDRESS_CLASS, StrangerPolicy};
@@ -123,7 +119,7 @@ impl Config {
             );
             return Err(ConfigError::new(problem));
         }
-        json::read(json)
+        read::document(json)
     }
 
     fn check(mut settings: Settings) -> Result<Self, ConfigError> {
@@ -133,7 +129,7 @@ impl Config {
         let subscribers =
             Subscribers::check(mem::take(&mut settings.subscribers), &catalog).at("subscribers")?;
         check_capacity(settings.counters, subscribers.records(settings.count_by)).at("counters")?;
-        let key_sources = key_sources(mem::take(&mut settings.key_sources.0)).at("key_sources")?;
+        let key_sources = mem::take(&mut settings.key_sources.0);
         let has_subject = key_sources.iter().any(|source| matches!(source, KeySource::Metadata { .. }));
         if settings.plan_source.is_some() && !has_subject {
             return Err(ConfigError::new(WITHOUT_SUBJECT)).at("plan_source");
@@ -145,10 +141,6 @@ impl Config {
         if !settings.base_path.is_empty() {
             check_path(&settings.base_path, &readings).at("base_path")?;
         }
-        let not_ready =
-            settings.directory.as_mut().map(|directory| mem::take(&mut directory.not_ready).check());
-        settings.operators.as_ref().map_or(Ok(()), OperatorSettings::check).at("operators")?;
-        settings.fleet.as_ref().map_or(Ok(()), FleetSettings::check).at("fleet")?;
         let exempt = mem::take(&mut settings.exempt).into_iter().map(|of| (of, Rule::Exempt));
         let usage = settings.usage_path.take().map(|path| (Match::get(path), Rule::Usage));
         let classes = catalog.classes.iter_mut().enumerate().flat_map(|(place, class)| {
@@ -162,9 +154,9 @@ impl Config {
             readings,
             key_sources,
             subscribers,
-            unknown_key: mem::take(&mut settings.unknown_key).check().at("unknown_key")?,
-            missing_key: mem::take(&mut settings.missing_key).check().at("missing_key")?,
-            not_ready: not_ready.transpose().at("not_ready").at("directory")?,
+            unknown_key: settings.unknown_key.clone(),
+            missing_key: settings.missing_key.clone(),
+            not_ready: settings.directory.as_ref().map(|directory| directory.not_ready.0.clone()),
             fleet: settings.fleet.as_ref().map(|fleet| fleet.sharing(settings.enforcement == Mode::Shadow)),
             settings,
         })

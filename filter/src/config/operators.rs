@@ -1,52 +1,38 @@
 //! The operators' endpoints: where they are, and the tokens of those who may call them.
 
-use serde::Deserialize;
-
 use super::digest::{KeyHash, digest};
-use super::entries::repeated;
-use super::error::{At as _, ConfigError};
-use super::leaf::{Name, NonEmpty, OperatorsPath};
+use super::error::{At as _, ConfigError, differ};
+use super::leaf::{Name, OperatorsPath};
+use super::read::{NonEmpty, fields};
 use crate::count::fingerprint::KeyDigest;
 
-/// Endpoints at which operators see where a subscriber stands, and reset a quota.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Operators"))]
-#[serde(deny_unknown_fields)]
-pub struct OperatorSettings {
-    /// Path above the endpoints. The filter answers 404 to all other paths. Its segments have `A-Z`, `a-z`, `0-9`, `_` and `-`.
-    #[serde(default = "default_path")]
-    #[cfg_attr(feature = "schema", schemars(extend("default" = "/weir")))]
-    pub path: OperatorsPath,
-    /// Bearer tokens of the operators. With two at a time, a token can be replaced without a gap.
-    tokens: NonEmpty<Token>,
+fields! {
+    /// Endpoints at which operators see where a subscriber stands, and reset a quota.
+    pub struct OperatorSettings as "Operators" derive(Clone, Debug, PartialEq, Eq) checked by check {
+        /// Path above the endpoints. The filter answers 404 to all other paths. Its segments have `A-Z`, `a-z`, `0-9`, `_` and `-`.
+        pub path: OperatorsPath = "/weir",
+        /// Bearer tokens of the operators. With two at a time, a token can be replaced without a gap.
+        tokens: NonEmpty<Token>,
+    }
 }
 
-fn default_path() -> OperatorsPath {
-    OperatorsPath("/weir".to_owned())
-}
-
-/// A bearer token of an operator.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "OperatorToken"))]
-#[serde(deny_unknown_fields)]
-struct Token {
-    /// Unique name, which the audit line states: 1 to 32 of `a-z`, `0-9`, `_` and `-`.
-    name: Name,
-    /// SHA-256 of the token, as `sha256:` and 64 hexadecimal digits. A plain token is refused.
-    token: KeyHash,
+fields! {
+    /// A bearer token of an operator.
+    struct Token as "OperatorToken" derive(Clone, Debug, PartialEq, Eq) {
+        /// Unique name, which the audit line states: 1 to 32 of `a-z`, `0-9`, `_` and `-`.
+        name: Name,
+        /// SHA-256 of the token, as `sha256:` and 64 hexadecimal digits. A plain token is refused.
+        token: KeyHash,
+    }
 }
 
 impl OperatorSettings {
     /// Checks what tokens have to differ in.
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
+    fn check(&self) -> Result<(), ConfigError> {
         let NonEmpty(tokens) = &self.tokens;
-        let names = repeated(tokens.iter().map(|token| token.name.as_bytes())).map(|index| (index, "name"));
-        let hashes =
-            repeated(tokens.iter().map(|token| token.token.0.as_slice())).map(|index| (index, "token"));
-        match names.or(hashes) {
-            Some((index, field)) => Err(ConfigError::new("given twice")).at(field).at(index).at("tokens"),
-            None => Ok(()),
-        }
+        differ("name", tokens.iter().map(|token| token.name.as_bytes()))
+            .and_then(|()| differ("token", tokens.iter().map(|token| token.token.0.as_slice())))
+            .at("tokens")
     }
 
     /// The name of the operator who has this token.
@@ -69,6 +55,7 @@ fn is_same(one: &KeyDigest, other: &KeyDigest) -> bool {
     let differ = one.iter().zip(other).fold(0, |differ, (one, other)| differ | (one ^ other));
     core::hint::black_box(differ) == 0
 }
+
 #[cfg(test)]
 mod tests {
     use super::super::tests::with;

@@ -2,14 +2,11 @@
 
 use std::sync::Arc;
 
-use serde::Deserialize;
-
 use super::cost::{Cost, Refund};
-use super::entries::{Entries, once, repeated};
-use super::error::{At as _, ConfigError, each};
-use super::error::{Instead, Quoted};
-use super::leaf::Name;
+use super::error::{At as _, ConfigError, Instead, Quoted, differ, each};
+use super::leaf::{Name, PlanName};
 use super::rate::{Grant, Grants, QuotaTerms};
+use super::read::{Entries, fields};
 use super::requests::Match;
 use crate::count::entry::MAX_QUOTAS;
 use crate::quota::{Quota, QuotaSet};
@@ -18,41 +15,25 @@ use crate::request::readings::Readings;
 /// The plan under which requests without a known key are counted in metrics. No plan of a configuration has this name.
 pub const NO_PLAN: &str = "none";
 
-/// A group of endpoints that share quotas.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-pub struct Class {
-    /// Name of the class: 1 to 32 of `a-z`, `0-9`, `_` and `-`.
-    pub name: Name,
-    /// Units that a request of this class consumes. With an object, a request reserves units, and its actual cost takes their place once it is
-    /// known.
-    #[serde(default = "one")]
-    #[cfg_attr(feature = "schema", schemars(extend("default" = 1)))]
-    pub cost: Cost,
-    /// Responses that give back what their request was charged.
-    pub refund: Option<Refund>,
-    /// Requests of this class. A class without a match can be the default class.
-    #[serde(rename = "match", default)]
-    #[cfg_attr(feature = "schema", schemars(extend("default" = [])))]
-    pub matches: Vec<Match>,
-}
-
-const fn one() -> Cost {
-    Cost::ONE
+fields! {
+    /// A group of endpoints that share quotas.
+    pub struct Class as "Class" derive(Clone, Debug, PartialEq, Eq) {
+        /// Name of the class: 1 to 32 of `a-z`, `0-9`, `_` and `-`.
+        pub name: Name,
+        /// Units that a request of this class consumes. With an object, a request reserves units, and its actual cost takes their place once it is
+        /// known.
+        pub cost: Cost = 1,
+        /// Responses that give back what their request was charged.
+        pub refund: Option<Refund>,
+        /// Requests of this class. A class without a match can be the default class.
+        pub matches as "match": Vec<Match> = [],
+    }
 }
 
 impl Class {
     /// A class whose requests cost one unit, and that nothing matches.
     pub(super) const fn plain(name: Name) -> Self {
         Self { name, cost: Cost::ONE, refund: None, matches: Vec::new() }
-    }
-
-    fn check(&self, readings: &Readings) -> Result<(), ConfigError> {
-        if self.refund.as_ref().is_some_and(Refund::is_empty) {
-            return Err(ConfigError::new("give statuses, grpc or both")).at("refund");
-        }
-        each(&self.matches, |rule| rule.check(readings)).at("match")
     }
 
     /// Units that a request consumes when it arrives; at least 1.
@@ -107,19 +88,14 @@ pub struct Catalog {
 impl Catalog {
     /// Checks the fields `plans`, `classes` and `default_class`.
     pub(super) fn check(
-        plans: Entries<Grants>,
+        plans: Entries<Grants, PlanName>,
         mut classes: Vec<Class>,
         default_class: &Name,
         readings: &Readings,
     ) -> Result<Self, ConfigError> {
-        each(&classes, |class| class.check(readings)).at("classes")?;
-        if let Some(index) = repeated(classes.iter().map(|class| class.name.as_bytes())) {
-            let name = classes.get(index).map(|class| &*class.name).unwrap_or_default();
-            return Err(ConfigError::new("given twice").given(&Quoted(name)))
-                .at("name")
-                .at(index)
-                .at("classes");
-        }
+        each(&classes, |class| each(&class.matches, |rule| rule.check(readings)).at("match"))
+            .at("classes")?;
+        differ("name", classes.iter().map(|class| class.name.as_bytes())).at("classes")?;
         let listed = classes.iter().position(|class| class.name == *default_class);
         let default_class = listed.unwrap_or_else(|| {
             classes.push(Class::plain(default_class.clone()));
@@ -128,11 +104,9 @@ impl Catalog {
         if plans.0.is_empty() {
             return Err(ConfigError::new("must not be empty")).at("plans");
         }
-        once(&plans.0).at("plans")?;
-        let none = vec![Entitlement::NotInPlan; classes.len()];
-        let plan = |(name, limits): (String, Grants)| {
-            check_plan_name(&name)?;
-            let granted = entitlements(&limits.0, none.clone(), &classes).at(&name)?;
+        let plan = |(PlanName(name), limits): (PlanName, Grants)| {
+            let mut granted = vec![Entitlement::NotInPlan; classes.len()];
+            for_each_class(&limits, &mut granted, &classes, replace).at(&name)?;
             Ok((name, granted.into()))
         };
         let plans = plans.0.into_iter().map(plan).collect::<Result<_, _>>().at("plans")?;
@@ -150,39 +124,13 @@ impl Catalog {
     }
 }
 
-fn check_plan_name(name: &str) -> Result<(), ConfigError> {
-    let fits = (1..=64).contains(&name.len())
-        && name != NO_PLAN
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
-    let problem =
-        r#"a name is 1 to 64 of A-Z, a-z, 0-9, _ and -, and not "none", which is the plan of strangers"#;
-    if fits { Ok(()) } else { Err(ConfigError::new(problem).given(&Quoted(name))) }
-}
-
-/// `entitlements` with the classes that `limits` names replaced.
-pub(super) fn entitlements(
-    limits: &[(String, Grant)],
-    mut entitlements: Vec<Entitlement>,
-    classes: &[Class],
-) -> Result<Vec<Entitlement>, ConfigError> {
-    for_each_class(limits, &mut entitlements, classes, &|class, entitlement, grant| {
-        *entitlement = match grant {
-            Grant::Unlimited => Entitlement::Unlimited,
-            Grant::Quotas(list) => Entitlement::Quotas(quota_set(list, class)?),
-        };
-        Ok(())
-    })?;
-    Ok(entitlements)
-}
-
 /// Changes the entitlement in each class that `limits` names.
 pub(super) fn for_each_class(
     limits: &[(String, Grant)],
     entitlements: &mut [Entitlement],
     classes: &[Class],
-    change: &dyn Fn(&Class, &mut Entitlement, &Grant) -> Result<(), ConfigError>,
+    change: fn(&Class, &mut Entitlement, &Grant) -> Result<(), ConfigError>,
 ) -> Result<(), ConfigError> {
-    once(limits)?;
     for (given, grant) in limits {
         let mut both = classes.iter().zip(&mut *entitlements);
         let Some((class, entitlement)) = both.find(|(class, _)| *class.name == **given) else {
@@ -192,6 +140,19 @@ pub(super) fn for_each_class(
         };
         change(class, entitlement, grant).at(given)?;
     }
+    Ok(())
+}
+
+/// Puts what is granted in a class in the place of what was.
+pub(super) fn replace(
+    class: &Class,
+    entitlement: &mut Entitlement,
+    grant: &Grant,
+) -> Result<(), ConfigError> {
+    *entitlement = match grant {
+        Grant::Unlimited => Entitlement::Unlimited,
+        Grant::Quotas(list) => Entitlement::Quotas(quota_set(list, class)?),
+    };
     Ok(())
 }
 

@@ -3,44 +3,42 @@
 use core::num::NonZeroU32;
 use core::str::FromStr;
 
-use serde::Deserialize;
-use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{Error, MapAccess, SeqAccess};
+#[cfg(feature = "schema")]
+use serde_json::json;
 
-use super::entries::Entries;
-use super::forms::{Forms, read_by_forms};
+use super::error::ConfigError;
 use super::leaf::{Name, Units, duration};
+use super::read::{Entries, Value, fields, forms};
 #[cfg(feature = "schema")]
 use crate::count::entry::MAX_QUOTAS;
 use crate::quota::Mode;
-use crate::window::Window;
+use crate::window::{DAY, Window};
 
-/// A quota of the configuration. JSON: `"60/minute"`, or an object with these fields.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
-#[cfg_attr(
-    feature = "schema",
-    derive(schemars::JsonSchema),
-    schemars(rename = "Quota", transform = or_rate)
-)]
-#[serde(remote = "Self", deny_unknown_fields)]
-pub struct QuotaTerms {
-    /// Units in a window. It is at least the cost of the class.
-    pub limit: Units,
-    /// `second`, `minute`, `hour`, `day` (UTC), `month` (UTC calendar), or a duration such as `90s`, `5m`, `2h` or `7d`.
-    pub window: Window,
-    /// Name of the quota in the IETF headers: 1 to 32 of `a-z`, `0-9`, `_` and `-`. The default is the name of the class, followed by
-    /// the window if the class has several quotas.
-    pub name: Option<Name>,
-    /// Whether the quota refuses requests.
-    #[serde(default)]
-    pub mode: Mode,
-    /// Whether refunds also credit this quota. `false` protects the upstream from clients that retry what fails.
-    #[serde(default = "yes")]
-    pub refundable: bool,
+fields! {
+    /// A limit in a window: a text such as `"60/minute"`, or an object. The text takes a limit and `second`, `minute`, `hour`, `day` or `month`.
+    pub struct QuotaTerms as "Quota" derive(Clone, Debug, PartialEq, Eq, Hash)
+        or r#"a quota such as "60/minute" or {"limit": 60, "window": "90s"}"#
+            {"type": "string", "pattern": format!("^{LIMIT}/(second|minute|hour|day|month)$")} by Self::from_text,
+    {
+        /// Units in a window. It is at least the cost of the class.
+        pub limit: Units,
+        /// `second`, `minute`, `hour`, `day` (UTC), `month` (UTC calendar), or a duration such as `90s`, `5m`, `2h` or `7d`, of at most 366
+        /// days.
+        pub window: Window,
+        /// Name of the quota in the IETF headers: 1 to 32 of `a-z`, `0-9`, `_` and `-`. The default is the name of the class, followed by
+        /// the window if the class has several quotas.
+        pub name: Option<Name>,
+        /// Whether the quota refuses requests.
+        pub mode: Mode = "enforced",
+        /// Whether refunds also credit this quota. `false` protects the upstream from clients that retry what fails.
+        pub refundable: bool = true,
+    }
 }
 
-const fn yes() -> bool {
-    true
+impl QuotaTerms {
+    fn from_text(text: &str) -> Result<Self, ConfigError> {
+        text.parse().map_err(ConfigError::new)
+    }
 }
 
 /// The quotas of a class. JSON: a list of quotas, or `"unlimited"`.
@@ -71,82 +69,49 @@ impl FromStr for QuotaTerms {
     }
 }
 
-impl FromStr for Window {
-    type Err = &'static str;
+/// The longest window, in seconds: a leap year.
+const LONGEST: u32 = 366 * DAY;
 
-    fn from_str(text: &str) -> Result<Self, &'static str> {
+impl FromStr for Window {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
         if let Some(window) = Self::named(text) {
             return Ok(window);
         }
         let seconds = duration(text).ok_or(
             "unknown window, expected second, minute, hour, day, month or whole seconds, minutes, hours or days such as 90s, 5m, 2h, 7d",
         )?;
-        let seconds = seconds.and_then(NonZeroU32::new).map(Self::Seconds);
-        seconds.ok_or("a window is 1 to 4294967295 seconds long")
+        match seconds.map(|seconds| (seconds, NonZeroU32::new(seconds))) {
+            Some((seconds, _)) if seconds > LONGEST => {
+                Err(format!("a window of {seconds} s is longer than the longest, 366 days ({LONGEST} s)"))
+            }
+            Some((_, Some(seconds))) => Ok(Self::Seconds(seconds)),
+            Some((_, None)) | None => Err("a window is 1 s to 366 days long".to_owned()),
+        }
     }
 }
 
-impl Forms<'_> for Window {
-    const EXPECTED: &'static str = r#"a window such as "minute" or "90s""#;
-
-    fn text<E: Error>(text: &str) -> Result<Self, E> {
-        text.parse().map_err(E::custom)
-    }
+forms! {
+    Window: r#"a window such as "minute" or "90s""#,
+    |_definitions| json!({"type": "string", "pattern": format!("^(second|minute|hour|day|month|{LIMIT}[smhd])$")});
+    Value::Text(text) => text.parse().map_err(|problem: String| ConfigError::new(problem)),
 }
 
-impl<'de> Forms<'de> for QuotaTerms {
-    const EXPECTED: &'static str = r#"a quota such as "60/minute" or {"limit": 60, "window": "90s"}"#;
-
-    fn text<E: Error>(text: &str) -> Result<Self, E> {
-        text.parse().map_err(E::custom)
-    }
-
-    fn object<A: MapAccess<'de>>(object: A) -> Result<Self, A::Error> {
-        // The derived function for the object form, which `remote` keeps apart from the trait's.
-        Self::deserialize(MapAccessDeserializer::new(object))
-    }
-}
-
-impl<'de> Forms<'de> for Grant {
-    const EXPECTED: &'static str = r#"a list of quotas such as ["60/minute"], or "unlimited""#;
-
-    fn text<E: Error>(text: &str) -> Result<Self, E> {
-        Self::or_refused((text == "unlimited").then_some(Self::Unlimited))
-    }
-
-    fn list<A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
-        Vec::deserialize(SeqAccessDeserializer::new(list)).map(Self::Quotas)
-    }
+forms! {
+    Grant: r#"a list of quotas such as ["60/minute"], or "unlimited""#,
+    |definitions| {
+        let quotas = json!({"type": "array", "items": QuotaTerms::schema(definitions), "minItems": 1, "maxItems": MAX_QUOTAS});
+        let doc = format!("Up to {MAX_QUOTAS} quotas, all of which apply, or `\"unlimited\"`. Two quotas of the same mode have different windows.");
+        definitions.define("Quotas", &doc, json!({"anyOf": [{"const": "unlimited"}, quotas]}))
+    };
+    Value::Text(text) if text == "unlimited" => Ok(Self::Unlimited),
+    list @ Value::List(_) => Vec::read(list).map(Self::Quotas),
 }
 
 /// A whole number of at least 1. Only the filter checks the upper bound.
 #[cfg(feature = "schema")]
 const LIMIT: &str = "0*[1-9][0-9]*";
-
-read_by_forms!(Window, {"type": "string", "pattern": format!("^(second|minute|hour|day|month|{LIMIT}[smhd])$")});
-read_by_forms!(QuotaTerms);
-read_by_forms!(Grant as "Quotas", |generator| {
-    "description": format!("Up to {MAX_QUOTAS} quotas, all of which apply, or `\"unlimited\"`. Two quotas of the same mode have different windows."),
-    "anyOf": [
-        {"const": "unlimited"},
-        {"type": "array", "items": generator.subschema_for::<QuotaTerms>(), "minItems": 1, "maxItems": MAX_QUOTAS},
-    ],
-});
-
-/// Describes a quota in both of its forms: the derived schema describes the object.
-#[cfg(feature = "schema")]
-fn or_rate(schema: &mut schemars::Schema) {
-    let mut object = core::mem::take(schema);
-    object.remove("description");
-    *schema = schemars::json_schema!({
-        "description": "A limit in a window: a text such as `\"60/minute\"`, or an object. The text takes a limit and `second`, \
-            `minute`, `hour`, `day` or `month`.",
-        "anyOf": [
-            {"type": "string", "pattern": format!("^{LIMIT}/(second|minute|hour|day|month)$")},
-            object,
-        ],
-    });
-}
 
 #[cfg(test)]
 mod tests {
@@ -178,7 +143,14 @@ mod tests {
             assert!(refusal(text).starts_with("unknown window"), "{text}");
         }
         for text in ["0s", "4294967296s", "99999999999999999999s", "50000d"] {
-            assert_eq!(refusal(text), "a window is 1 to 4294967295 seconds long", "{text}");
+            assert_eq!(refusal(text), "a window is 1 s to 366 days long", "{text}");
+        }
+        for (text, given) in [("367d", 31_708_800), ("31622401s", 31_622_401)] {
+            let expected = format!("a window of {given} s is longer than the longest, 366 days (31622400 s)");
+            assert_eq!(refusal(text), expected, "{text}");
+        }
+        for text in ["366d", "31622400s", "8784h"] {
+            assert_eq!(text.parse(), Ok(Window::Seconds(NonZeroU32::new(31_622_400).unwrap())), "{text}");
         }
     }
 }

@@ -1,38 +1,27 @@
 //! How requests are matched, and where they carry their key.
 
-use serde::Deserialize;
-
-use super::error::Quoted;
-use super::error::{At as _, ConfigError};
-use super::leaf::{HeaderName, MetadataPath, Method, NonEmpty, Path, Scheme, Text};
+use super::error::{At as _, ConfigError, Quoted};
+use super::leaf::{HeaderName, MetadataPath, Method, Path, Scheme, Text};
+use super::read::{NonEmpty, fields, forms};
+#[cfg(feature = "schema")]
+use super::schema::given;
 use crate::request::identity::KeySource;
 use crate::request::path::below;
 use crate::request::readings::Readings;
 
-/// A condition on requests. All given fields must match, and at least one is required.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[cfg_attr(
-    feature = "schema",
-    derive(schemars::JsonSchema),
-    schemars(extend(
-        "anyOf" = [super::leaf::given("methods"), super::leaf::given("path"), super::leaf::given("path_prefix")],
-        "not" = {"allOf": [super::leaf::given("path"), super::leaf::given("path_prefix")]},
-    ))
-)]
-#[serde(deny_unknown_fields)]
-pub struct Match {
-    /// Methods in upper case. `GET` also matches `HEAD`.
-    pub(super) methods: Option<NonEmpty<Method>>,
-    /// Exact path. A trailing slash of the request does not matter. Excludes `path_prefix`.
-    pub(super) path: Option<Path>,
-    /// Path and everything below it, by whole segments: `/r` matches `/r/x` and does not match `/rx`. Excludes `path`.
-    pub(super) path_prefix: Option<Path>,
-}
-
-/// Preflight requests, which browsers send automatically.
-pub(super) fn default_exempt() -> Vec<Match> {
-    let methods = NonEmpty(vec![Method("OPTIONS".to_owned())]);
-    vec![Match { methods: Some(methods), path: None, path_prefix: None }]
+fields! {
+    /// A condition on requests. All given fields must match, and at least one is required.
+    pub struct Match as "Match" derive(Clone, Debug, PartialEq, Eq) checked by check_fields where {
+        "anyOf": [given("methods"), given("path"), given("path_prefix")],
+        "not": {"allOf": [given("path"), given("path_prefix")]},
+    } {
+        /// Methods in upper case. `GET` also matches `HEAD`.
+        pub(super) methods: Option<NonEmpty<Method>>,
+        /// Exact path. A trailing slash of the request does not matter. Excludes `path_prefix`.
+        pub(super) path: Option<Path>,
+        /// Path and everything below it, by whole segments: `/r` matches `/r/x` and does not match `/rx`. Excludes `path`.
+        pub(super) path_prefix: Option<Path>,
+    }
 }
 
 impl Match {
@@ -42,16 +31,22 @@ impl Match {
         Self { methods: Some(methods), path: Some(path), path_prefix: None }
     }
 
-    pub(super) fn check(&self, readings: &Readings) -> Result<(), ConfigError> {
-        match (&self.path, &self.path_prefix) {
-            (Some(_), Some(_)) => Err(ConfigError::new("give either path or path_prefix, not both")),
-            (Some(path), None) => check_path(path, readings).at("path"),
-            (None, Some(prefix)) => check_path(prefix, readings).at("path_prefix"),
-            (None, None) if self.methods.is_none() => Err(ConfigError::new(
+    fn check_fields(&self) -> Result<(), ConfigError> {
+        match self {
+            Self { path: Some(_), path_prefix: Some(_), .. } => {
+                Err(ConfigError::new("give either path or path_prefix, not both"))
+            }
+            Self { methods: None, path: None, path_prefix: None } => Err(ConfigError::new(
                 "give methods, path or path_prefix: a match without any would match everything",
             )),
-            (None, None) => Ok(()),
+            _ => Ok(()),
         }
+    }
+
+    /// Checks the path by the readings of requests' paths.
+    pub(super) fn check(&self, readings: &Readings) -> Result<(), ConfigError> {
+        self.path.as_ref().map_or(Ok(()), |path| check_path(path, readings)).at("path")?;
+        self.path_prefix.as_ref().map_or(Ok(()), |prefix| check_path(prefix, readings)).at("path_prefix")
     }
 
     /// Whether a request matches. `path` is in normal form and without the base path; `None` for a request that has none.
@@ -80,60 +75,38 @@ pub(super) fn check_path(path: &str, readings: &Readings) -> Result<(), ConfigEr
     })
 }
 
-/// A place where a request may carry its key. Exactly one of `header`, `query` and `metadata` is required.
-#[derive(Debug, Default, Deserialize)]
-#[cfg_attr(
-    feature = "schema",
-    derive(schemars::JsonSchema),
-    schemars(rename = "KeySource", extend(
-        "oneOf" = [super::leaf::given("header"), super::leaf::given("query"), super::leaf::given("metadata")],
-        "if" = (super::leaf::given("scheme")),
-        "then" = (super::leaf::given("header")),
-    ))
-)]
-#[serde(deny_unknown_fields)]
-pub(super) struct KeySourceFields {
-    /// Name of a request header, in any case.
-    header: Option<HeaderName>,
-    /// Authentication scheme before the key in the header, in any case. Only with `header`.
-    scheme: Option<Scheme>,
-    /// Name of a query parameter.
-    query: Option<Text>,
-    /// Path of a value in the metadata of the request, as an authentication filter writes it.
-    metadata: Option<MetadataPath>,
-}
-
-/// `Authorization: Bearer`.
-pub(super) fn default_key_sources() -> NonEmpty<KeySourceFields> {
-    let (header, scheme) = (HeaderName("authorization".to_owned()), Scheme("Bearer".to_owned()));
-    NonEmpty(vec![KeySourceFields { header: Some(header), scheme: Some(scheme), ..Default::default() }])
-}
-
-/// The places that the field `key_sources` names.
-pub(super) fn key_sources(list: Vec<KeySourceFields>) -> Result<Vec<KeySource>, ConfigError> {
-    list.into_iter().enumerate().map(|(index, fields)| fields.check().at(index)).collect()
-}
-
-impl KeySourceFields {
-    fn check(self) -> Result<KeySource, ConfigError> {
-        let both = |one, other| Err(ConfigError::new(format!("give either {one} or {other}, not both")));
-        let Self { header, scheme, query, metadata } = self;
-        match (header, query, metadata) {
-            (Some(_), Some(_), _) => both("header", "query"),
-            (Some(_), None, Some(_)) => both("header", "metadata"),
-            (None, Some(_), Some(_)) => both("query", "metadata"),
-            (Some(name), None, None) => Ok(KeySource::Header {
-                name: name.to_ascii_lowercase(),
-                scheme: scheme.map(|scheme| scheme.0),
-            }),
-            (None, _, _) if scheme.is_some() => {
-                Err(ConfigError::new("only a header has a scheme")).at("scheme")
-            }
-            (None, Some(name), None) => Ok(KeySource::Query { name: name.0 }),
-            (None, None, Some(MetadataPath(path))) => Ok(KeySource::Metadata { path }),
-            (None, None, None) => Err(ConfigError::new("give header, query or metadata")),
-        }
+fields! {
+    /// A place where a request may carry its key. Exactly one of `header`, `query` and `metadata` is required.
+    struct KeySourceFields as "KeySource" derive() where {
+        "oneOf": [given("header"), given("query"), given("metadata")],
+        "if": given("scheme"),
+        "then": given("header"),
+    } {
+        /// Name of a request header, in any case.
+        header: Option<HeaderName>,
+        /// Authentication scheme before the key in the header, in any case. Only with `header`.
+        scheme: Option<Scheme>,
+        /// Name of a query parameter.
+        query: Option<Text>,
+        /// Path of a value in the metadata of the request, as an authentication filter writes it.
+        metadata: Option<MetadataPath>,
     }
+}
+
+forms! {
+    KeySource, |definitions| KeySourceFields::schema(definitions);
+    object => {
+        let KeySourceFields { header, scheme, query, metadata } = KeySourceFields::read(object)?;
+        let scheme = scheme.map(|scheme| scheme.0);
+        match (header, query, metadata) {
+            (Some(name), None, None) => Ok(Self::Header { name: name.to_ascii_lowercase(), scheme }),
+            (None, _, _) if scheme.is_some() => Err(ConfigError::new("only a header has a scheme")).at("scheme"),
+            (None, Some(name), None) => Ok(Self::Query { name: name.0 }),
+            (None, None, Some(MetadataPath(path))) => Ok(Self::Metadata { path }),
+            (None, None, None) => Err(ConfigError::new("give header, query or metadata")),
+            _ => Err(ConfigError::new("give one of header, query and metadata, not several")),
+        }
+    },
 }
 
 #[cfg(test)]
@@ -142,7 +115,7 @@ mod tests {
 
     #[test]
     fn methods_and_paths_match_as_documented() {
-        let rule = |json: &str| crate::config::json::read::<Match>(json.as_bytes()).unwrap();
+        let rule = |json: &str| crate::config::read::document::<Match>(json.as_bytes()).unwrap();
         let analytics = rule(r#"{"methods": ["GET"], "path": "/analytics"}"#);
         let redirects = rule(r#"{"path_prefix": "/r"}"#);
         let preflight = rule(r#"{"methods": ["OPTIONS"]}"#);

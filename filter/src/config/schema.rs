@@ -1,59 +1,112 @@
-//! The JSON Schema of the configuration, made from the types that read it.
+//! The JSON Schema of the configuration, draft 2020-12, made from the types that read it.
 //!
 //! The schema accepts every configuration that the filter accepts. It also accepts some that the filter refuses: those whose fields
 //! contradict each other, such as a subscriber whose plan does not exist.
 
-use schemars::Schema;
-use schemars::generate::SchemaSettings;
-use schemars::transform::transform_subschemas;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
+use super::read::Read;
 use super::settings::Settings;
-use crate::count::table::MAX_CAPACITY;
 
-/// The JSON Schema, draft 2020-12.
+/// The JSON Schema.
 #[must_use]
 pub fn document() -> Value {
-    let mut schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<Settings>();
-    portable(&mut schema);
-    // What the configuration checks of a type of the counters.
-    for capacity in ["/$defs/Capacity/properties/known", "/$defs/Capacity/properties/strangers"] {
-        if let Some(Value::Object(bounds)) = schema.pointer_mut(capacity) {
-            bounds.insert("minimum".to_owned(), 1.into());
-            bounds.insert("maximum".to_owned(), (MAX_CAPACITY / 2).into());
-        }
-    }
-    schema.to_value()
+    let mut definitions = Definitions::default();
+    Settings::schema(&mut definitions);
+    let mut schema = definitions.0.remove("Config").unwrap_or_default();
+    schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+    schema["title"] = json!("Configuration of Weir");
+    schema["$defs"] = Value::Object(definitions.0);
+    schema
 }
 
-/// Makes a schema portable: `format` and a default of null are keywords that only some validators and editors know how to read.
-fn portable(schema: &mut Schema) {
-    if schema.remove("format").is_some_and(|format| format == "uint32") {
-        schema.insert("maximum".to_owned(), u32::MAX.into());
-    }
-    if let Some(description) = schema.remove("description")
-        && let Some(text) = description.as_str()
-    {
-        let paragraphs: Vec<_> = text.split("\n\n").map(|paragraph| paragraph.replace('\n', " ")).collect();
-        schema.insert("description".to_owned(), paragraphs.join("\n\n").into());
-    }
-    if let Some(default) = schema.remove("default")
-        && let Some(default) = without_nulls(default)
-    {
-        schema.insert("default".to_owned(), default);
-    }
-    transform_subschemas(&mut portable, schema);
+/// The schemas of the types with a name.
+#[derive(Debug, Default)]
+pub(crate) struct Definitions(Map<String, Value>);
+
+/// What is said of a field beside its type.
+pub(super) struct Field<'f> {
+    pub(super) name: &'f str,
+    pub(super) about: &'f str,
+    /// JSON.
+    pub(super) default: Option<&'f str>,
+    /// JSON.
+    pub(super) examples: &'f [&'f str],
+    pub(super) bounds: Value,
 }
 
-/// A default without the fields that are absent.
-fn without_nulls(value: Value) -> Option<Value> {
-    match value {
-        Value::Null => None,
-        Value::Array(items) => Some(items.into_iter().filter_map(without_nulls).collect()),
-        Value::Object(fields) => {
-            let given = fields.into_iter().filter_map(|(name, value)| Some((name, without_nulls(value)?)));
-            Some(Value::Object(given.collect()))
-        }
-        Value::Bool(_) | Value::Number(_) | Value::String(_) => Some(value),
+/// The schema of a field of type `T`: its name, itself, and whether it is required.
+pub(super) fn field<T: Read>(definitions: &mut Definitions, field: &Field<'_>) -> (String, Value, bool) {
+    let json = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
+    let mut schema = with(T::schema(definitions), field.bounds.clone());
+    schema["description"] = paragraphs(field.about);
+    if let Some(default) = field.default.map(json).filter(|default| !default.is_null()) {
+        schema["default"] = default;
     }
+    if !field.examples.is_empty() {
+        schema["examples"] = field.examples.iter().map(|example| json(example)).collect();
+    }
+    (field.name.to_owned(), schema, field.default.is_none() && !T::OPTIONAL)
+}
+
+impl Definitions {
+    /// Defines an object, and refers to it.
+    pub(super) fn object(
+        &mut self,
+        title: &str,
+        doc: &str,
+        fields: &[(String, Value, bool)],
+        more: Value,
+    ) -> Value {
+        let properties: Map<_, _> =
+            fields.iter().map(|(name, schema, _)| (name.clone(), schema.clone())).collect();
+        let required: Vec<_> =
+            fields.iter().filter(|(.., required)| *required).map(|(name, ..)| name).collect();
+        let mut schema = json!({"type": "object", "properties": properties, "additionalProperties": false});
+        if !required.is_empty() {
+            schema["required"] = json!(required);
+        }
+        self.define(title, doc, with(schema, more))
+    }
+
+    /// Defines an enumeration by its words and their meaning, and refers to it.
+    pub(super) fn words(&mut self, title: &str, doc: &str, words: &[(&str, &str)]) -> Value {
+        let word = |(word, about): &(&str, &str)| json!({"const": word, "description": paragraphs(about)});
+        self.define(title, doc, json!({"oneOf": words.iter().map(word).collect::<Vec<_>>()}))
+    }
+
+    /// Defines a type, and refers to it.
+    pub(super) fn define(&mut self, title: &str, doc: &str, mut schema: Value) -> Value {
+        schema["description"] = paragraphs(doc);
+        self.0.insert(title.to_owned(), schema);
+        json!({"$ref": format!("#/$defs/{title}")})
+    }
+
+    /// Adds the short form of an object, a text.
+    pub(super) fn or_text(&mut self, title: &str, text: Value) {
+        if let Some(schema) = self.0.get_mut(title) {
+            let mut object = schema.take();
+            let description = object.as_object_mut().and_then(|object| object.remove("description"));
+            *schema = json!({"description": description, "anyOf": [text, object]});
+        }
+    }
+}
+
+/// The keywords of both schemas.
+fn with(mut schema: Value, more: Value) -> Value {
+    if let (Value::Object(schema), Value::Object(more)) = (&mut schema, more) {
+        schema.extend(more);
+    }
+    schema
+}
+
+/// The text of a documentation comment: a line for each paragraph.
+fn paragraphs(comment: &str) -> Value {
+    let lines: Vec<_> = comment.lines().map(str::trim).collect();
+    lines.join(" ").trim().replace("  ", "\n\n").into()
+}
+
+/// A schema of the objects that have a field with another value than null, which the filter takes for an absent field.
+pub(super) fn given(field: &str) -> Value {
+    json!({"required": [field], "properties": {field: {"not": {"type": "null"}}}})
 }

@@ -2,13 +2,12 @@
 
 use core::fmt;
 
-use serde::Deserialize;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error, MapAccess};
+#[cfg(feature = "schema")]
+use serde_json::json;
 
 use super::error::{At as _, ConfigError, Quoted};
-use super::forms::{Forms, read_by_forms};
 use super::leaf::{Authority, Variable, is_authority};
+use super::read::{Value, fields, forms};
 
 /// The host that calls name where the name of the cluster has none. `.internal` is reserved for private use.
 const DEFAULT_AUTHORITY: &str = "weir.internal";
@@ -65,26 +64,17 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The environment variable that has a secret.
-#[derive(Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-struct EnvironmentVariable {
-    /// Name of the variable: letters, digits and `_`.
-    env: Variable,
-}
-
-impl<'de> Forms<'de> for Secret {
-    const EXPECTED: &'static str = r#"a token, or {"env": "NAME"} for an environment variable"#;
-
-    fn text<E: Error>(text: &str) -> Result<Self, E> {
-        Ok(Self::Given(text.to_owned()))
-    }
-
-    fn object<A: MapAccess<'de>>(object: A) -> Result<Self, A::Error> {
-        let variable = EnvironmentVariable::deserialize(MapAccessDeserializer::new(object))?;
-        Ok(Self::Variable(variable.env.0))
+fields! {
+    /// The environment variable that has a secret.
+    struct EnvironmentVariable as "EnvironmentVariable" derive() {
+        /// Name of the variable: letters, digits and `_`.
+        env: Variable,
     }
 }
 
-read_by_forms!(Secret, |generator| {"anyOf": [{"type": "string"}, generator.subschema_for::<EnvironmentVariable>()]});
+forms! {
+    Secret: r#"a token, or {"env": "NAME"} for an environment variable"#,
+    |definitions| json!({"anyOf": [{"type": "string"}, EnvironmentVariable::schema(definitions)]});
+    Value::Text(token) => Ok(Self::Given(token)),
+    object @ Value::Object(_) => EnvironmentVariable::read(object).map(|variable| Self::Variable(variable.env.0)),
+}

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use serde::Deserialize;
-use serde::de::value::{MapAccessDeserializer, StrDeserializer};
-use serde::de::{Error, IntoDeserializer as _, MapAccess};
-
 use super::error::{At as _, ConfigError};
-use super::forms::{Forms, read_by_forms};
 use super::leaf::Name;
 use super::plans::{Class, quota_set};
 use super::rate::QuotaTerms;
+use super::read::{Read as _, Value, fields, forms, words};
+#[cfg(feature = "schema")]
+use super::schema::given;
+#[cfg(feature = "schema")]
+use crate::count::entry::MAX_QUOTAS;
 use crate::quota::QuotaSet;
 
 /// The class under which the addresses of strangers are counted.
@@ -27,149 +27,109 @@ pub enum StrangerPolicy {
     Refuse,
 }
 
-/// Policy for requests without a known key.
-#[derive(Debug, Default, Deserialize)]
-#[cfg_attr(
-    feature = "schema",
-    derive(schemars::JsonSchema),
-    schemars(rename = "StrangerPolicy", transform = schema::only_limit_has_quotas)
-)]
-#[serde(deny_unknown_fields)]
-pub(super) struct StrangerFields {
-    /// What the filter does with the request.
-    action: Action,
-    /// Quotas of each client address. Only with `"action": "limit"`.
-    #[cfg_attr(feature = "schema", schemars(extend("default" = ["60/minute"])))]
-    quotas: Option<Vec<QuotaTerms>>,
-}
-
-/// What the filter does with a request without a known key.
-#[derive(Debug, Default, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-enum Action {
-    /// Count the request per client address. Forward it while quota is left, so that the upstream answers, and refuse it after that.
-    #[default]
-    Limit,
-    /// Answer 401.
-    Reject,
-    /// Forward the request without counting it.
-    Pass,
-}
-
-impl StrangerFields {
-    /// The default is the limit of the smallest plan in the contract.
-    pub(super) fn check(self) -> Result<StrangerPolicy, ConfigError> {
-        let plain = match self.action {
-            Action::Limit => None,
-            Action::Reject => Some(StrangerPolicy::Refuse),
-            Action::Pass => Some(StrangerPolicy::Pass),
-        };
-        policy(plain, self.quotas.as_deref(), "60/minute")
+fields! {
+    /// Policy for requests without a known key.
+    struct StrangerFields as "StrangerPolicy" derive()
+        where {"if": given("quotas"), "then": {"properties": {"action": {"const": "limit"}}}}
+    {
+        /// What the filter does with the request.
+        action: Action,
+        /// Quotas of each client address. Only with `"action": "limit"`.
+        quotas: Option<Vec<QuotaTerms>> where {"minItems": 1, "maxItems": MAX_QUOTAS, "default": ["60/minute"]},
     }
 }
 
-/// Policy for requests with an unknown key before the first good answer of the directory. Without quotas, the action alone.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[cfg_attr(
-    feature = "schema",
-    derive(schemars::JsonSchema),
-    schemars(rename = "NotReady", transform = schema::or_action)
-)]
-#[serde(remote = "Self", deny_unknown_fields)]
-pub(super) struct NotReadyFields {
-    /// What the filter does with the request.
-    action: NotReadyAction,
-    /// Quotas of each client address. Only with `"action": "limit"`.
-    #[cfg_attr(feature = "schema", schemars(extend("default" = ["600/minute"])))]
-    quotas: Option<Vec<QuotaTerms>>,
+words! {
+    /// What the filter does with a request without a known key.
+    enum Action derive() {
+        /// Count the request per client address. Forward it while quota is left, so that the upstream answers, and refuse it after that.
+        "limit" => Limit,
+        /// Answer 401.
+        "reject" => Reject,
+        /// Forward the request without counting it.
+        "pass" => Pass,
+    }
 }
 
-/// What the filter does with a request with an unknown key before the first good answer of the directory.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-enum NotReadyAction {
-    /// Count the request per client address. Forward it while quota is left, and answer 429 after that.
-    #[default]
-    Limit,
-    /// Forward the request without counting it. No limit applies to it.
-    Pass,
-    /// Answer 503 with `Retry-After`.
-    Unavailable,
+// The default is the limit of the smallest plan in the contract.
+forms! {
+    StrangerPolicy, |definitions| StrangerFields::schema(definitions);
+    object => {
+        let StrangerFields { action, quotas } = StrangerFields::read(object)?;
+        let plain = match action {
+            Action::Limit => None,
+            Action::Reject => Some(Self::Refuse),
+            Action::Pass => Some(Self::Pass),
+        };
+        Self::with(plain, quotas, "60/minute")
+    },
+}
+
+fields! {
+    /// Policy for requests with an unknown key before the first good answer of the directory. Without quotas, the action alone.
+    struct NotReadyFields as "NotReady" derive()
+        or r#""limit", "pass", "unavailable" or {"action": "limit", "quotas": ["600/minute"]}"#
+            {"$ref": "#/$defs/NotReadyAction"} by Self::from_text,
+        where {"if": given("quotas"), "then": {"properties": {"action": {"const": "limit"}}}}
+    {
+        /// What the filter does with the request.
+        action: NotReadyAction,
+        /// Quotas of each client address. Only with `"action": "limit"`.
+        quotas: Option<Vec<QuotaTerms>> where {"minItems": 1, "maxItems": MAX_QUOTAS, "default": ["600/minute"]},
+    }
+}
+
+words! {
+    /// What the filter does with a request with an unknown key before the first good answer of the directory.
+    enum NotReadyAction derive() {
+        /// Count the request per client address. Forward it while quota is left, and answer 429 after that.
+        "limit" => Limit,
+        /// Forward the request without counting it. No limit applies to it.
+        "pass" => Pass,
+        /// Answer 503 with `Retry-After`.
+        "unavailable" => Unavailable,
+    }
 }
 
 impl NotReadyFields {
-    /// The default is more than an honest client needs until the directory has answered.
-    pub(super) fn check(self) -> Result<StrangerPolicy, ConfigError> {
-        let plain = match self.action {
+    fn from_text(action: &str) -> Result<Self, ConfigError> {
+        NotReadyAction::read(Value::Text(action.to_owned())).map(|action| Self { action, quotas: None })
+    }
+}
+
+/// The policy before the first good answer of the directory.
+#[derive(Clone)]
+pub(super) struct NotReady(pub(super) StrangerPolicy);
+
+// The default is more than an honest client needs until the directory has answered.
+forms! {
+    NotReady, |definitions| NotReadyFields::schema(definitions);
+    given => {
+        let NotReadyFields { action, quotas } = NotReadyFields::read(given)?;
+        let plain = match action {
             NotReadyAction::Limit => None,
             NotReadyAction::Pass => Some(StrangerPolicy::Pass),
             NotReadyAction::Unavailable => Some(StrangerPolicy::Refuse),
         };
-        policy(plain, self.quotas.as_deref(), "600/minute")
-    }
+        StrangerPolicy::with(plain, quotas, "600/minute").map(Self)
+    },
 }
 
-impl<'de> Forms<'de> for NotReadyFields {
-    const EXPECTED: &'static str =
-        r#""limit", "pass", "unavailable" or {"action": "limit", "quotas": ["600/minute"]}"#;
-
-    fn text<E: Error>(text: &str) -> Result<Self, E> {
-        let text: StrDeserializer<'_, E> = text.into_deserializer();
-        NotReadyAction::deserialize(text).map(|action| Self { action, quotas: None })
-    }
-
-    fn object<A: MapAccess<'de>>(object: A) -> Result<Self, A::Error> {
-        Self::deserialize(MapAccessDeserializer::new(object))
-    }
-}
-
-read_by_forms!(NotReadyFields);
-
-/// A policy that limits, unless it is one that is not about quotas.
-fn policy(
-    plain: Option<StrangerPolicy>,
-    quotas: Option<&[QuotaTerms]>,
-    default: &str,
-) -> Result<StrangerPolicy, ConfigError> {
-    let policy = match (plain, quotas) {
-        (Some(plain), None) => return Ok(plain),
-        (Some(_), Some(_)) => Err(ConfigError::new(r#"only the action "limit" has quotas"#)),
-        (None, quotas) => {
-            let default = default.parse().map(|default| [default]).map_err(ConfigError::new)?;
-            let class = Class::plain(Name(ADDRESS_CLASS.to_owned()));
-            quota_set(quotas.unwrap_or(&default), &class).map(StrangerPolicy::Limit)
-        }
-    };
-    policy.at("quotas")
-}
-
-#[cfg(feature = "schema")]
-mod schema {
-    use schemars::{Schema, json_schema};
-    use serde_json::json;
-
-    use crate::config::leaf::given;
-    use crate::count::entry::MAX_QUOTAS;
-
-    pub(super) fn only_limit_has_quotas(schema: &mut Schema) {
-        if let Some(quotas) =
-            schema.pointer_mut("/properties/quotas").and_then(|quotas| quotas.as_object_mut())
-        {
-            quotas.insert("minItems".to_owned(), 1.into());
-            quotas.insert("maxItems".to_owned(), MAX_QUOTAS.into());
-        }
-        schema.insert("if".to_owned(), given("quotas"));
-        schema.insert("then".to_owned(), json!({"properties": {"action": {"const": "limit"}}}));
-    }
-
-    /// The derived schema describes the object.
-    pub(super) fn or_action(schema: &mut Schema) {
-        only_limit_has_quotas(schema);
-        let mut object = core::mem::take(schema);
-        let description = object.remove("description");
-        let action = object.pointer("/properties/action/$ref").cloned();
-        *schema = json_schema!({"description": description, "anyOf": [{"$ref": action}, object]});
+impl StrangerPolicy {
+    /// A policy that limits, unless it is a `plain` one, which has no quotas.
+    fn with(
+        plain: Option<Self>,
+        quotas: Option<Vec<QuotaTerms>>,
+        default: &str,
+    ) -> Result<Self, ConfigError> {
+        let quotas = match (plain, quotas) {
+            (Some(plain), None) => return Ok(plain),
+            (Some(_), Some(_)) => {
+                return Err(ConfigError::new(r#"only the action "limit" has quotas"#)).at("quotas");
+            }
+            (None, Some(quotas)) => quotas,
+            (None, None) => vec![default.parse().map_err(ConfigError::new)?],
+        };
+        quota_set(&quotas, &Class::plain(Name(ADDRESS_CLASS.to_owned()))).map(Self::Limit).at("quotas")
     }
 }

@@ -3,15 +3,13 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use serde::Deserialize;
-
 use super::digest::KeyHash;
-use super::entries::repeated;
-use super::error::{At as _, ConfigError};
-use super::error::{Instead, Quoted};
-use super::plans::{Catalog, Class, Entitlement, Entitlements, entitlements, for_each_class, quotas};
+use super::error::{At as _, ConfigError, Instead, Quoted, differ};
+use super::leaf::Text;
+use super::plans::{Catalog, Class, Entitlement, Entitlements, for_each_class, quotas, replace};
 use super::rate::{Grant, Grants};
-use super::roster::{Known, ParentTerms, Roster, RosterBuilder, Terms};
+use super::read::{fields, words};
+use super::roster::{Known, Owner, ParentTerms, Roster, Terms};
 use crate::count::entry::MAX_QUOTAS;
 use crate::count::fingerprint::{KeyDigest, Who};
 use crate::quota::{Quota, QuotaSet};
@@ -20,37 +18,30 @@ use crate::quota::{Quota, QuotaSet};
 /// while it is configured leaves its gateway without limits.
 const MAX_KEYS: usize = 10_000;
 
-/// The owner of keys.
-#[derive(Debug, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-pub(super) struct Subscriber {
-    /// Unique id.
-    id: String,
-    /// Name of a plan.
-    plan: String,
-    /// SHA-256 of each key, as `sha256:` and 64 hexadecimal digits. A plain key is refused.
-    #[serde(default)]
-    #[cfg_attr(feature = "schema", schemars(extend("default" = [])))]
-    keys: Vec<KeyHash>,
-    /// Quotas by class that replace those of the plan. Classes that are not named here keep the plan's quotas.
-    #[serde(default)]
-    #[cfg_attr(feature = "schema", schemars(extend("default" = {})))]
-    limits: Grants,
-    /// The organisation that the subscriber belongs to. A request is charged to the quotas of its key and to those of the organisation.
-    parent: Option<ParentTerms>,
+fields! {
+    /// The owner of keys.
+    pub(super) struct Subscriber as "Subscriber" derive(Debug) {
+        /// Unique id.
+        id: Text,
+        /// Name of a plan.
+        plan: String,
+        /// SHA-256 of each key, as `sha256:` and 64 hexadecimal digits. A plain key is refused.
+        keys: Vec<KeyHash> = [],
+        /// Quotas by class that replace those of the plan. Classes that are not named here keep the plan's quotas.
+        limits: Grants = {},
+        /// The organisation that the subscriber belongs to. A request is charged to the quotas of its key and to those of the organisation.
+        parent: Option<ParentTerms>,
+    }
 }
 
-/// The owner of a quota.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
-#[serde(rename_all = "snake_case")]
-pub enum CountBy {
-    /// Each key has a separate quota.
-    #[default]
-    Key,
-    /// The keys of a subscriber share one quota.
-    Subscriber,
+words! {
+    /// The owner of a quota.
+    pub enum CountBy derive(Clone, Copy, Debug, PartialEq, Eq) {
+        /// Each key has a separate quota.
+        "key" => Key,
+        /// The keys of a subscriber share one quota.
+        "subscriber" => Subscriber,
+    }
 }
 
 impl CountBy {
@@ -103,7 +94,8 @@ impl Catalog {
             let instead = Instead { given: &terms.plan, names: &names };
             return Err(ConfigError::new(format!("unknown plan, {instead}"))).at("plan");
         };
-        let mut given = entitlements(&terms.limits, granted.to_vec(), &self.classes).at("limits")?;
+        let mut given = granted.to_vec();
+        for_each_class(&terms.limits, &mut given, &self.classes, replace).at("limits")?;
         if given.get(self.default_class).is_none_or(|given| *given == Entitlement::NotInPlan) {
             let class = self.classes.get(self.default_class).map(|class| &*class.name);
             return Err(ConfigError::new(format!(
@@ -114,7 +106,7 @@ impl Catalog {
         }
         let (entitlements, organisation) = match &terms.parent {
             Some(parent) => {
-                let shared = for_each_class(&parent.limits, &mut given, &self.classes, &share);
+                let shared = for_each_class(&parent.limits, &mut given, &self.classes, share);
                 shared.at("limits").at("parent")?;
                 (given.into(), Some(parent.organisation.0.clone()))
             }
@@ -154,13 +146,6 @@ fn share(class: &Class, entitlement: &mut Entitlement, grant: &Grant) -> Result<
 const ORGANISATION: &str = "organisation";
 
 impl Subscribers {
-    /// Resolves a roster by the plans and classes of `catalog`. A key whose terms do not resolve is unknown.
-    #[must_use]
-    pub fn new(roster: Arc<Roster>, catalog: &Catalog) -> Self {
-        let agreements = roster.terms().iter().map(|terms| catalog.agreement(terms).ok()).collect();
-        Self { roster, agreements }
-    }
-
     /// Checks the field `subscribers`.
     pub(super) fn check(list: Vec<Subscriber>, catalog: &Catalog) -> Result<Self, ConfigError> {
         let keys = list.iter().map(|subscriber| subscriber.keys.len()).sum::<usize>();
@@ -169,35 +154,38 @@ impl Subscribers {
                 format!("{keys} keys, at most {MAX_KEYS} are possible here; use directory for more");
             return Err(ConfigError::new(problem));
         }
-        if let Some(index) = repeated(list.iter().map(|subscriber| subscriber.id.as_bytes())) {
-            return Err(ConfigError::new("given twice")).at("id").at(index);
-        }
-        let mut roster = RosterBuilder::default();
-        let mut owners = HashMap::new();
-        let mut organisations = HashMap::new();
-        for (index, subscriber) in list.into_iter().enumerate() {
-            let Subscriber { id, plan, keys, limits, parent } = subscriber;
+        differ("id", list.iter().map(|subscriber| subscriber.id.as_bytes()))?;
+        let mut roster = Roster::default();
+        let (mut places, mut organisations) = (HashMap::new(), HashMap::new());
+        for (index, Subscriber { id, plan, keys, limits, parent }) in list.into_iter().enumerate() {
             let terms = Terms { plan, limits: limits.0, parent };
             catalog.agreement(&terms).at(index)?;
             if let Some(ParentTerms { organisation, limits }) = &terms.parent {
                 let of_first = organisations.entry(organisation.clone());
                 let (first, of_first) = of_first.or_insert_with(|| (index, limits.clone()));
-                if of_first != limits {
+                // In any order.
+                if of_first.len() != limits.len()
+                    || !of_first.iter().all(|of_class| limits.contains(of_class))
+                {
                     let problem = format!("subscribers[{first}] gives the same organisation other limits");
                     return Err(ConfigError::new(problem)).at("limits").at("parent").at(index);
                 }
             }
-            for (place, KeyHash(digest)) in keys.into_iter().enumerate() {
-                if let Some(owner) = owners.insert(digest, index) {
+            let keys: Vec<_> = keys.into_iter().map(|KeyHash(digest)| digest).collect();
+            for (place, digest) in keys.iter().enumerate() {
+                if let Some(owner) = roster.keys.insert(*digest, index) {
                     let problem = format!("subscribers[{owner}] has the same key");
                     return Err(ConfigError::new(problem)).at(place).at("keys").at(index);
                 }
-                let added = roster.add(digest, &id, terms.clone());
-                added.map_err(|error| ConfigError::new(error.to_string())).at("id").at(index)?;
             }
+            let terms = *places.entry(terms).or_insert_with_key(|terms| {
+                roster.terms.push(terms.clone());
+                roster.terms.len() - 1
+            });
+            roster.owners.push(Owner { id: id.0, keys, terms });
         }
-        let (roster, _) = roster.build();
-        Ok(Self::new(Arc::new(roster), catalog))
+        let agreements = agreements(&roster, catalog);
+        Ok(Self { roster: Arc::new(roster), agreements })
     }
 
     /// Takes over the memory of `earlier` where it holds the same.
@@ -206,13 +194,13 @@ impl Subscribers {
             self.roster = Arc::clone(&earlier.roster);
         }
         // By the plans that the catalog has taken over.
-        self.agreements = Self::new(Arc::clone(&self.roster), catalog).agreements;
+        self.agreements = agreements(&self.roster, catalog);
         if self.agreements == earlier.agreements {
             self.agreements = Arc::clone(&earlier.agreements);
         }
     }
 
-    /// The keys.
+    /// The subscribers and their keys.
     #[must_use]
     pub fn roster(&self) -> &Arc<Roster> {
         &self.roster
@@ -221,21 +209,24 @@ impl Subscribers {
     /// A known key and its agreement.
     #[must_use]
     pub fn get(&self, key: &KeyDigest) -> Option<(Known<'_>, &Agreement)> {
-        let known = self.roster.at(self.roster.find(key)?)?;
-        Some((known, self.agreement(known)?))
+        let (digest, owner) = self.roster.keys.get_key_value(key)?;
+        let owner = self.roster.owners.get(*owner)?;
+        Some((Known { digest, subscriber: &owner.id }, self.agreement(owner)?))
     }
 
-    /// The known keys of a subscriber and their agreements, in the order of the list. Looks at all keys.
+    /// The known keys of a subscriber and their agreements, in the order of the list.
     #[must_use]
     pub fn keys_of(&self, subscriber: &str) -> Vec<(Known<'_>, &Agreement)> {
-        let of_subscriber = self.roster.iter().filter(|known| known.subscriber == subscriber);
-        let mut keys: Vec<_> = of_subscriber.collect();
-        keys.sort_unstable_by_key(|known| known.position);
-        keys.into_iter().filter_map(|known| Some((known, self.agreement(known)?))).collect()
+        let owner = self.roster.owners.iter().find(|owner| owner.id == subscriber);
+        let keys = owner.into_iter().flat_map(|owner| owner.keys.iter().map(move |digest| (digest, owner)));
+        keys.filter_map(|(digest, owner)| {
+            Some((Known { digest, subscriber: &owner.id }, self.agreement(owner)?))
+        })
+        .collect()
     }
 
-    fn agreement(&self, known: Known<'_>) -> Option<&Agreement> {
-        self.agreements.get(known.terms)?.as_ref()
+    fn agreement(&self, owner: &Owner) -> Option<&Agreement> {
+        self.agreements.get(owner.terms)?.as_ref()
     }
 
     /// Whether an organisation shares quotas among keys.
@@ -248,18 +239,23 @@ impl Subscribers {
     #[must_use]
     pub fn records(&self, count_by: CountBy) -> usize {
         let mut seen = HashSet::new();
-        let needed = self.roster.iter().map(|known| {
-            let Some(agreement) = self.agreement(known) else { return 0 };
-            let organisation = agreement.organisation.as_deref();
-            let of_class = |(class, given): (usize, &Entitlement)| {
-                let Entitlement::Quotas(quotas) = given else { return 0 };
-                let own = !quotas.own().is_empty()
-                    && (count_by == CountBy::Key || seen.insert((Some(known.subscriber), None, class)));
-                let shared = !quotas.shared().is_empty() && seen.insert((None, organisation, class));
-                usize::from(own) + usize::from(shared)
-            };
-            agreement.entitlements.iter().enumerate().map(of_class).sum::<usize>()
-        });
+        let with_keys = self.roster.owners.iter().filter(|owner| !owner.keys.is_empty());
+        let needed =
+            with_keys.filter_map(|owner| Some((owner, self.agreement(owner)?))).map(|(owner, agreement)| {
+                let counted = if count_by == CountBy::Key { owner.keys.len() } else { 1 };
+                let of_class = |(class, given): (usize, &Entitlement)| {
+                    let Entitlement::Quotas(quotas) = given else { return 0 };
+                    let shared = !quotas.shared().is_empty()
+                        && seen.insert((agreement.organisation.as_deref(), class));
+                    usize::from(shared) + if quotas.own().is_empty() { 0 } else { counted }
+                };
+                agreement.entitlements.iter().enumerate().map(of_class).sum::<usize>()
+            });
         needed.sum()
     }
+}
+
+/// The agreement of each of a roster's terms.
+fn agreements(roster: &Roster, catalog: &Catalog) -> Arc<[Option<Agreement>]> {
+    roster.terms.iter().map(|terms| catalog.agreement(terms).ok()).collect()
 }

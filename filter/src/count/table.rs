@@ -6,27 +6,18 @@
 
 use core::fmt;
 
-use serde::Deserialize;
 use siphasher::sip::SipHasher24;
 
 use crate::count::fingerprint::{Fingerprint, Salt};
 use crate::count::shared_data::{HostError, SharedData, Swap, compare_and_swap};
 
 /// Capacity of the tables, in records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
-#[serde(deny_unknown_fields, default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
     /// Records of known keys. A key needs one for each class in which it has quotas. A configuration that needs more is refused.
     pub known: u32,
     /// Records of clients without a known key. Clients beyond the capacity share records, and so quotas.
     pub strangers: u32,
-}
-
-impl Default for Capacity {
-    fn default() -> Self {
-        Self { known: 262_144, strangers: 8192 }
-    }
 }
 
 /// Records for which a table has one entry.

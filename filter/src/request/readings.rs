@@ -9,7 +9,6 @@
 //! tells apart is the same in all readings: trailing slashes, a missing slash at the start, and escapes of bytes that delimit nothing.
 
 use memchr::memchr;
-use serde::Deserialize;
 
 use self::operation::{Operation, decode, operations_that_change};
 use super::path::{escape, without_query, without_trailing_slashes};
@@ -24,9 +23,7 @@ pub const MAX_READINGS: usize = 256;
 pub const MAX_WORK: usize = 1 << 19;
 
 /// What the upstream does to paths. A declaration removes the readings that contradict it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
-#[serde(deny_unknown_fields, default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamPaths {
     /// Whether the upstream reads `//` as `/`.
     pub merge_slashes: Option<bool>,
@@ -39,9 +36,7 @@ pub struct UpstreamPaths {
 }
 
 /// What an upstream does with `;…` at the end of a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatrixParameters {
     /// It does not belong to the segment's name.
     Drop,
@@ -50,9 +45,7 @@ pub enum MatrixParameters {
 }
 
 /// What an upstream does with `%2F` and `%5C`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EncodedSlash {
     /// They separate segments.
     Decode,

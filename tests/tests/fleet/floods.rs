@@ -12,7 +12,7 @@ use crate::fleet::{Beside, Fleet, PATIENCE, Shape, Store};
 
 const LIMIT: usize = 600;
 const FAR: Duration = Duration::from_millis(40);
-const TERM: Duration = Duration::from_secs(4);
+const TERM: Duration = Duration::from_secs(2);
 const MOMENT: Duration = Duration::from_millis(500);
 
 fn policy(limit: usize, keys: impl IntoIterator<Item = String>) -> Policy {
@@ -24,8 +24,10 @@ fn policy(limit: usize, keys: impl IntoIterator<Item = String>) -> Policy {
 /// The policy of a fleet that waits for the ledger longer than by default. A flood takes the whole machine, on which an answer may take that long.
 fn patient(policy: Policy) -> Policy {
     let term = format!("{}s", TERM.as_secs());
-    policy
-        .with("fleet", json!({"cluster": "ledger", "on_unavailable": "deny", "timeout": "1s", "term": term}))
+    policy.with(
+        "fleet",
+        json!({"cluster": "ledger", "on_unavailable": "deny", "timeout": "500ms", "term": term}),
+    )
 }
 
 fn keys(number: usize) -> impl Iterator<Item = String> {

@@ -16,8 +16,8 @@ const KEYS: usize = 300;
 const FAR: Duration = Duration::from_millis(10);
 /// Whole again, if the store has kept its data.
 const BACK: Duration = Duration::from_secs(1);
-/// How long a request waits for the ledger where none may be refused.
-const UNHURRIED: Duration = Duration::from_secs(5);
+/// How long a request waits for the ledger where none may be refused: the longest that the filter takes.
+const UNHURRIED: Duration = Duration::from_millis(500);
 /// If a new epoch has begun.
 const BACK_AFTER_AN_EPOCH: Duration = Duration::from_secs(3);
 
@@ -26,10 +26,10 @@ fn policy(on_unavailable: &Value) -> Policy {
     policy_with(json!({"cluster": "ledger", "on_unavailable": on_unavailable}))
 }
 
-/// Refuses what the ledger does not answer, but waits for so long that only a call that was lost has no answer, however busy the machine.
+/// Refuses what the ledger does not answer, but waits for as long as the filter takes, so that a busy machine has time to answer.
 fn unhurried_policy() -> Policy {
-    let timeout = format!("{}s", UNHURRIED.as_secs());
-    policy_with(json!({"cluster": "ledger", "on_unavailable": "deny", "timeout": timeout, "term": "20s"}))
+    let timeout = format!("{}ms", UNHURRIED.as_millis());
+    policy_with(json!({"cluster": "ledger", "on_unavailable": "deny", "timeout": timeout, "term": "2s"}))
 }
 
 fn policy_with(fleet: Value) -> Policy {

@@ -13,12 +13,22 @@ fn every_mistake_in_a_plan_or_class_has_its_message_and_its_path() {
         (
             r#"{"pro": {"standard": [{"limit": 0, "window": "minute"}]}}"#,
             "[]",
-            "plans.pro.standard[0].limit: 0: expected a whole number from 1 to 4294967295",
+            "plans.pro.standard[0].limit: 0: expected 1 or more",
         ),
         (
             r#"{"pro": {"standard": [{"limit": 1, "window": "0s"}]}}"#,
             "[]",
-            r#"plans.pro.standard[0].window: "0s": a window is 1 to 4294967295 seconds long"#,
+            r#"plans.pro.standard[0].window: "0s": a window is 1 s to 366 days long"#,
+        ),
+        (
+            r#"{"pro": {"standard": [{"limit": 1, "window": "366d"}, {"limit": 1, "window": "367d"}]}}"#,
+            "[]",
+            r#"plans.pro.standard[1].window: "367d": a window of 31708800 s is longer than the longest, 366 days (31622400 s)"#,
+        ),
+        (
+            r#"{"pro": {"standard": [{"limit": 1, "window": "31622401s"}]}}"#,
+            "[]",
+            r#"plans.pro.standard[0].window: "31622401s": a window of 31622401 s is longer than the longest, 366 days (31622400 s)"#,
         ),
         (r#"{"pro": {"standard": [{"limit": 1}]}}"#, "[]", "plans.pro.standard[0]: missing field `window`"),
         (
@@ -39,7 +49,7 @@ fn every_mistake_in_a_plan_or_class_has_its_message_and_its_path() {
         (
             r#"{"pro": {"standard": [7]}}"#,
             "[]",
-            r#"plans.pro.standard[0]: 7: expected a quota such as "60/minute" or {"limit": 60, "window": "90s"}, found a number"#,
+            r#"plans.pro.standard[0]: 7: expected a quota such as "60/minute" or {"limit": 60, "window": "90s"}"#,
         ),
         (
             r#"{"pro": {"standard": "60/minute"}}"#,
@@ -94,7 +104,7 @@ fn every_mistake_in_a_plan_or_class_has_its_message_and_its_path() {
             r#"[{"name": "a.b"}]"#,
             r#"classes[0].name: "a.b": a name is 1 to 32 of a-z, 0-9, _ and -"#,
         ),
-        (r#"{"pro": {}}"#, r#"[{"name": "a"}, {"name": "a"}]"#, r#"classes[1].name: "a": given twice"#),
+        (r#"{"pro": {}}"#, r#"[{"name": "a"}, {"name": "a"}]"#, "classes[1].name: given twice"),
         (
             r#"{"pro": {}}"#,
             r#"[{"name": "a", "cost": 0}]"#,
@@ -138,7 +148,7 @@ fn a_cost_after_the_response_is_refused_with_its_mistake() {
         (r#""cost": -1"#, format!("cost: -1: expected {cost}")),
         (r#""cost": 1.5"#, format!("cost: 1.5: expected {cost}")),
         (r#""cost": 4294967296"#, format!("cost: 4294967296: expected {cost}")),
-        (r#""cost": "6""#, format!(r#"cost: "6": expected {cost}, found a string"#)),
+        (r#""cost": "6""#, format!(r#"cost: "6": expected {cost}"#)),
         (r#""cost": {}"#, "cost: missing field `reserve`".to_owned()),
         (r#""cost": {"reserve": 1}"#, "cost: missing field `actual`".to_owned()),
         (r#""cost": {"reserve": 1, "actual": {}}"#, "cost.actual: give response_header or metadata".to_owned()),
@@ -156,7 +166,7 @@ fn a_cost_after_the_response_is_refused_with_its_mistake() {
         ),
         (
             r#""cost": {"reserve": 0, "actual": {"response_header": "x"}}"#,
-            "cost.reserve: 0: expected a whole number from 1 to 4294967295".to_owned(),
+            "cost.reserve: 0: expected 1 or more".to_owned(),
         ),
         (r#""cost": {"reserve": 1, "actual": {"header": "x"}}"#, "cost.actual.header: unknown field, expected response_header, metadata".to_owned()),
         (r#""refund": {}"#, "refund: give statuses, grpc or both".to_owned()),
@@ -164,7 +174,7 @@ fn a_cost_after_the_response_is_refused_with_its_mistake() {
         (r#""refund": {"grpc": []}"#, "refund.grpc: must not be empty".to_owned()),
         (r#""refund": {"grpc": ["UNAVAILABLE", "CANCELED"]}"#, r#"refund.grpc[1]: "CANCELED": unknown gRPC status code, did you mean CANCELLED?"#.to_owned()),
         (r#""refund": {"grpc": ["5xx"]}"#, r#"refund.grpc[0]: "5xx": unknown gRPC status code, expected OK, CANCELLED, UNKNOWN, INVALID_ARGUMENT, DEADLINE_EXCEEDED or 12 others"#.to_owned()),
-        (r#""refund": {"grpc": [14]}"#, r#"refund.grpc[0]: 14: expected the name of a gRPC status code, such as "UNAVAILABLE", found a number"#.to_owned()),
+        (r#""refund": {"grpc": [14]}"#, r#"refund.grpc[0]: 14: expected the name of a gRPC status code, such as "UNAVAILABLE""#.to_owned()),
         (r#""refund": {"statuses": [500, 199]}"#, format!("refund.statuses[1]: 199: expected {status}")),
         (r#""refund": {"statuses": [600]}"#, format!("refund.statuses[0]: 600: expected {status}")),
         (r#""refund": {"statuses": [70000]}"#, format!("refund.statuses[0]: 70000: expected {status}")),
@@ -225,5 +235,5 @@ fn a_refund_is_judged_by_the_status_of_its_kind_or_by_what_envoy_maps_it_to() {
         assert_eq!((0..17).filter(|code| refund.contains_grpc(*code)).collect::<Vec<_>>(), codes, "{json}");
     }
     let none = super::Refund::default();
-    assert!(none.is_empty() && !none.contains(200) && !none.contains_grpc(0) && !none.contains_grpc(14));
+    assert!(!none.contains(200) && !none.contains_grpc(0) && !none.contains_grpc(14));
 }

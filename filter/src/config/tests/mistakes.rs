@@ -1,6 +1,9 @@
 //! Each mistake in a configuration has a message that names its field.
 
-use super::{refused, with};
+use serde_json::value::RawValue;
+
+use super::{read_value, refused, with};
+use crate::config::rate::Grants;
 
 #[test]
 fn what_is_no_configuration_is_refused() {
@@ -18,7 +21,7 @@ fn what_is_no_configuration_is_refused() {
         ("nonsense", "expected ident at line 1 column 2"),
         (r#"{"plans": {"free": "#, "EOF while parsing a value at line 1 column 19"),
         (r#"{"plans": {"free": {"standard": ["60/minute"]}}} {}"#, "trailing characters at line 1 column 50"),
-        ("7", "expected an object, found a number"),
+        ("7", "expected an object"),
     ];
     for (json, message) in rows {
         assert_eq!(refused(json), message, "{json}");
@@ -85,7 +88,7 @@ fn every_mistake_has_its_message_and_its_path() {
         (r#""key_sources": [{}]"#.to_owned(), "key_sources[0]: give header, query or metadata"),
         (
             r#""key_sources": [{"header": "x", "query": "y"}]"#.to_owned(),
-            "key_sources[0]: give either header or query, not both",
+            "key_sources[0]: give one of header, query and metadata, not several",
         ),
         (
             r#""key_sources": [{"query": "y", "scheme": "Bearer"}]"#.to_owned(),
@@ -178,7 +181,7 @@ fn every_mistake_has_its_message_and_its_path() {
         ),
         (
             r#""headers": {"in_shadow": "yes"}"#.to_owned(),
-            r#"headers.in_shadow: "yes": expected a boolean, found a string"#,
+            r#"headers.in_shadow: "yes": expected true or false"#,
         ),
         (r#""headers": [true]"#.to_owned(), "headers: expected an object, found a list"),
         (r#""counters": [64, 8]"#.to_owned(), "counters: expected an object, found a list"),
@@ -194,19 +197,7 @@ fn every_mistake_has_its_message_and_its_path() {
         ),
         (
             r#""fleet": {"cluster": "c", "domain": "d"}"#.to_owned(),
-            r#"fleet.domain: "d": the ledger has no domains; set namespace to keep two fleets on one ledger apart"#,
-        ),
-        (
-            r#""fleet": {"cluster": "c", "limits": "sent"}"#.to_owned(),
-            r#"fleet.limits: "sent": limits are those of the plans; leave the field out"#,
-        ),
-        (
-            r#""fleet": {"cluster": "c", "window_index": true}"#.to_owned(),
-            "fleet.window_index: a fleet shares quotas of every window; leave the field out",
-        ),
-        (
-            r#""fleet": {"cluster": "c", "local_percent": 5}"#.to_owned(),
-            r#"fleet.local_percent: 5: write "on_unavailable": {"local": 10}"#,
+            "fleet.domain: unknown field, expected cluster, authority, bearer, timeout, term, on_unavailable",
         ),
         (
             r#""fleet": {"cluster": "c", "on_unavailable": "local"}"#.to_owned(),
@@ -214,11 +205,27 @@ fn every_mistake_has_its_message_and_its_path() {
         ),
         (
             r#""fleet": {"cluster": "c", "on_unavailable": {"local": 0}}"#.to_owned(),
-            r#"fleet.on_unavailable: expected "allow", "deny", or {"local": 10} for a percentage of the limit"#,
+            "fleet.on_unavailable.local: 0: expected 1 to 100 percent",
         ),
         (
-            r#""fleet": {"cluster": "c", "timeout": "6s"}"#.to_owned(),
-            "fleet.timeout: 6000 ms: expected 1 ms to 5 s",
+            r#""fleet": {"cluster": "c", "timeout": "501ms", "term": "2s"}"#.to_owned(),
+            r#"fleet.timeout: "501ms": expected 1 to 500 ms"#,
+        ),
+        (
+            r#""fleet": {"cluster": "c", "timeout": "0s"}"#.to_owned(),
+            r#"fleet.timeout: "0s": expected 1 to 500 ms"#,
+        ),
+        (
+            r#""fleet": {"cluster": "c", "timeout": "1ms", "term": "499ms"}"#.to_owned(),
+            r#"fleet.term: "499ms": expected 500 to 2000 ms"#,
+        ),
+        (
+            r#""fleet": {"cluster": "c", "term": "2001ms"}"#.to_owned(),
+            r#"fleet.term: "2001ms": expected 500 to 2000 ms"#,
+        ),
+        (
+            r#""fleet": {"cluster": "c", "timeout": "500ms", "term": "1999ms"}"#.to_owned(),
+            "fleet.term: 1999 ms: expected at least four times timeout, 2000 ms",
         ),
         (
             r#""fleet": {"cluster": "c", "timeout": "251ms"}"#.to_owned(),
@@ -228,10 +235,7 @@ fn every_mistake_has_its_message_and_its_path() {
             r#""fleet": {"cluster": "c", "term": "1 s"}"#.to_owned(),
             r#"fleet.term: "1 s": expected whole milliseconds or seconds such as 250ms, 1s"#,
         ),
-        (
-            r#""headers": {"ietf": "yes"}"#.to_owned(),
-            r#"headers.ietf: "yes": expected a boolean, found a string"#,
-        ),
+        (r#""headers": {"ietf": "yes"}"#.to_owned(), r#"headers.ietf: "yes": expected true or false"#),
         (r#""enforcement": "off""#.to_owned(), "enforcement: \"off\": expected enforced or shadow"),
         (r#""on_error": "close""#.to_owned(), "on_error: \"close\": expected allow or deny"),
         (r#""counters": {"known": 0}"#.to_owned(), "counters.known: 0: expected 1 to 33488890 records"),
@@ -246,7 +250,7 @@ fn every_mistake_has_its_message_and_its_path() {
             ),
             "counters.known: the configured keys need 2 records, more than 1",
         ),
-        (r#""namespace": 7"#.to_owned(), "namespace: 7: expected a string, found a number"),
+        (r#""namespace": 7"#.to_owned(), "namespace: 7: expected a string"),
     ];
     for (field, message) in rows {
         let refused = with(&field).unwrap_err();
@@ -261,8 +265,8 @@ fn every_mistake_in_trusted_metadata_or_a_directory_has_its_message_and_its_path
     let rows = [
         (r#""key_sources": [{"metadata": ["filter_metadata"]}]"#, format!("key_sources[0].metadata: {metadata}")),
         (r#""key_sources": [{"metadata": ["filter_metadata", ""]}]"#, format!("key_sources[0].metadata: {metadata}")),
-        (r#""key_sources": [{"metadata": "x"}]"#, format!("key_sources[0].metadata: {metadata}, found a string")),
-        (r#""key_sources": [{"metadata": ["a", "b"], "header": "x"}]"#, "key_sources[0]: give either header or metadata, not both".into()),
+        (r#""key_sources": [{"metadata": "x"}]"#, format!("key_sources[0].metadata: {metadata}")),
+        (r#""key_sources": [{"metadata": ["a", "b"], "header": "x"}]"#, "key_sources[0]: give one of header, query and metadata, not several".into()),
         (r#""plan_source": {}"#, "plan_source: missing field `metadata`".into()),
         (r#""plan_source": {"metadata": ["a\u0000", "b"]}, "key_sources": [{"metadata": ["a", "b"]}]"#, format!("plan_source.metadata: {metadata}")),
         (r#""plan_source": {"metadata": ["a", "b"]}"#, no_subject.into()),
@@ -278,7 +282,7 @@ fn every_mistake_in_trusted_metadata_or_a_directory_has_its_message_and_its_path
         (r#""directory": {"cluster": "c", "path": "/keys", "not_ready": {"action": "pass", "quotas": ["1/day"]}}"#, r#"directory.not_ready.quotas: only the action "limit" has quotas"#.into()),
         (r#""directory": {"cluster": "c", "path": "/keys", "not_ready": {"action": "limit", "quotas": ["1/day", "2/day"]}}"#, "directory.not_ready.quotas[1]: another quota of this class has the same window and mode; keep the lower limit".into()),
         (r#""directory": {"cluster": "c", "path": "/keys", "not_ready": {"action": "reject"}}"#, "directory.not_ready.action: expected limit or pass or unavailable".into()),
-        (r#""directory": {"cluster": "c", "path": "/keys", "bearer": 7}"#, r#"directory.bearer: expected a token, or {"env": "NAME"} for an environment variable, found a number"#.into()),
+        (r#""directory": {"cluster": "c", "path": "/keys", "bearer": 7}"#, r#"directory.bearer: expected a token, or {"env": "NAME"} for an environment variable"#.into()),
         (r#""directory": {"cluster": "c", "path": "/keys", "bearer": {"env": "7UP"}}"#, "directory.bearer.env: expected the name of an environment variable: letters, digits and _".into()),
         (r#""directory": {"cluster": "c", "path": "/keys", "bearer": {"envv": "x"}}"#, "directory.bearer.*: unknown field, did you mean env?".into()),
         (r#""directory": {"cluster": "c", "path": "/keys", "bearer": {}}"#, "directory.bearer: missing field `env`".into()),
@@ -321,4 +325,24 @@ fn every_mistake_in_an_organisation_has_its_message_and_its_path() {
     let nameless =
         r#""subscribers": [{"id": "a", "plan": "free", "parent": {"organisation": "", "limits": {}}}]"#;
     assert_eq!(with(nameless).unwrap_err(), "subscribers[0].parent.organisation: must not be empty");
+}
+
+#[test]
+fn a_row_of_the_directory_with_a_window_that_is_too_long_is_bad() {
+    let limits = |window: &str| {
+        let json = format!(r#"{{"standard": [{{"limit": 9, "window": "{window}"}}]}}"#);
+        let limits: &RawValue = serde_json::from_str(&json).unwrap();
+        read_value::<Grants>(limits).map_err(|refused| refused.to_string())
+    };
+    assert_eq!(limits("366d").unwrap().len(), 1);
+    let expected = r#"standard[0].window: "367d": a window of 31708800 s is longer than the longest, 366 days (31622400 s)"#;
+    assert_eq!(limits("367d").unwrap_err(), expected);
+}
+
+#[test]
+fn a_fleet_has_the_terms_from_the_shortest_to_the_longest() {
+    for (timeout, term) in [("1ms", "500ms"), ("125ms", "500ms"), ("500ms", "2s"), ("500ms", "2000ms")] {
+        let fleet = format!(r#""fleet": {{"cluster": "c", "timeout": "{timeout}", "term": "{term}"}}"#);
+        assert!(with(&fleet).is_ok(), "{timeout} {term}");
+    }
 }

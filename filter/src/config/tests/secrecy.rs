@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Config, SECRET_FIELDS};
+use crate::config::{Config, SECRET_FIELDS};
 
 /// Has every field.
 fn full(key: &str) -> Value {
