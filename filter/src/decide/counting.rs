@@ -11,7 +11,6 @@ use ledger_wire::Answer;
 
 use super::host::{Host, LogLevel};
 use super::log_limiter::LogLimiter;
-use super::metric::{Event, EventSums};
 use super::places::{WaitingPlace, WaitingPlaces};
 use crate::config::Config;
 use crate::count::charge::{Admission, Charge, Standings, Turn};
@@ -22,6 +21,7 @@ use crate::count::shared_data::HostError;
 use crate::count::sharing::{Answered, Ask, SharedName, Statements};
 use crate::count::swap::{CountError, Place};
 use crate::count::table::OpenError;
+use crate::event::{Event, EventSums};
 use crate::quota::{Quota, QuotaSet};
 use crate::time::Timestamp;
 

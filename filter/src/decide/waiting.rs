@@ -9,7 +9,6 @@ use super::counting::{Asked, DecideError};
 use super::decision::{Answer, Awaited, Decided, Scope, Wait};
 use super::host::Host;
 use super::limiter::Limiter;
-use super::metric::Event;
 use super::outcome::Outcome;
 use super::refusal::Refusal;
 use super::view::Heard;
@@ -19,6 +18,7 @@ use crate::count::fingerprint::Salt;
 use crate::count::holding::Terms;
 use crate::count::sharing::Attended;
 use crate::count::swap::Place;
+use crate::event::Event;
 use crate::request::header_pairs::HeaderPairs;
 
 /// The ledger's answers to what was stated, in that order, and its store's epoch.

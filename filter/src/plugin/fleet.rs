@@ -15,7 +15,7 @@ use crate::decide::decision::Wait;
 use crate::decide::host::{Host as _, LogLevel};
 use crate::decide::limiter::Limiter;
 use crate::decide::log_limiter::LogLimiter;
-use crate::decide::metric::Event;
+use crate::event::Event;
 use crate::fleet::breaker::Breaker;
 use crate::fleet::messages::{self, AnswerError, Heard, MOST_STATEMENTS};
 use crate::host::{self, Gateway};

@@ -8,8 +8,8 @@ use crate::count::shared_data::HostError;
 use crate::count::swap::CounterHost as _;
 use crate::decide::host::{Host as _, LogLevel};
 use crate::decide::limiter::Limiter;
-use crate::decide::metric::Event;
 use crate::directory::{Directory, News, Pace, Poll, Readiness, Report};
+use crate::event::Event;
 use crate::host::{self, Gateway};
 use crate::request::header_pairs::HeaderPairs;
 
