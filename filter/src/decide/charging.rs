@@ -23,18 +23,25 @@ pub(super) fn charge_account(
     account: &Account,
 ) -> Result<(), DecideError> {
     decided.plan = Some(account.plan);
-    match &account.entitlement {
-        Entitlement::Unlimited => decided.pass(Outcome::Allowed),
-        Entitlement::NotInPlan => decided.refuse(config, Outcome::NotInPlan, Refusal::NotInPlan),
+    let charged = match &account.entitlement {
+        Entitlement::Unlimited => {
+            decided.pass(Outcome::Allowed);
+            Ok(())
+        }
+        Entitlement::NotInPlan => {
+            decided.refuse(config, Outcome::NotInPlan, Refusal::NotInPlan);
+            Ok(())
+        }
         Entitlement::Quotas(quotas) => {
             let to = (quotas, account.places.clone());
-            charge(counting, host, config, decided, to, Some(decided.class))?;
+            charge(counting, host, config, decided, to, Some(decided.class))
         }
-    }
-    if decided.is_refused || decided.answer.is_some() || config.settings.log_fields == LogFields::All {
+    };
+    let is_logged = config.settings.log_fields == LogFields::All || config.settings.log_decisions;
+    if is_logged || decided.is_refused || decided.answer.is_some() || charged.is_err() {
         decided.subscriber.clone_from(&account.subscriber);
     }
-    Ok(())
+    charged
 }
 
 /// Charges a request to these quotas at these places, and decides it. `class` is a subscriber's class; `None` for a stranger.

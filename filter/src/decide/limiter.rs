@@ -290,6 +290,7 @@ impl Limiter {
         };
         match caller {
             Caller::Known(subscriber, _) if keyed.asks_usage => {
+                decided.subscriber = subscriber.id.map(Arc::from);
                 let answer = self.answer_usage(host, config, subscriber, keyed.scope)?;
                 if !matches!(answer, Answer::Later(_)) {
                     decided.pass(Outcome::Exempt);

@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use serde::{Serialize, Serializer};
+
 use crate::event::table;
 
 /// Whose requests can come to an outcome.
@@ -83,6 +85,12 @@ impl Outcomes {
             left &= left.wrapping_sub(1);
             Some(*outcome)
         })
+    }
+}
+
+impl Serialize for Outcomes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.iter().map(Outcome::name))
     }
 }
 
