@@ -23,25 +23,22 @@ pub(super) fn charge_account(
     account: &Account,
 ) -> Result<(), DecideError> {
     decided.plan = Some(account.plan);
-    let charged = match &account.entitlement {
-        Entitlement::Unlimited => {
-            decided.pass(Outcome::Allowed);
-            Ok(())
-        }
-        Entitlement::NotInPlan => {
-            decided.refuse(config, Outcome::NotInPlan, Refusal::NotInPlan);
-            Ok(())
-        }
+    match &account.entitlement {
+        Entitlement::Unlimited => decided.pass(Outcome::Allowed),
+        Entitlement::NotInPlan => decided.refuse(config, Outcome::NotInPlan, Refusal::NotInPlan),
         Entitlement::Quotas(quotas) => {
             let to = (quotas, account.places.clone());
-            charge(counting, host, config, decided, to, Some(decided.class))
+            if let Err(error) = charge(counting, host, config, decided, to, Some(decided.class)) {
+                decided.subscriber.clone_from(&account.subscriber);
+                return Err(error);
+            }
         }
-    };
+    }
     let is_logged = config.settings.log_fields == LogFields::All || config.settings.log_decisions;
-    if is_logged || decided.is_refused || decided.answer.is_some() || charged.is_err() {
+    if decided.is_refused || decided.answer.is_some() || is_logged {
         decided.subscriber.clone_from(&account.subscriber);
     }
-    charged
+    Ok(())
 }
 
 /// Charges a request to these quotas at these places, and decides it. `class` is a subscriber's class; `None` for a stranger.
