@@ -1,5 +1,7 @@
 //! The host's counters of one configuration.
 
+use proxy_wasm::types::MetricType;
+
 use super::log::logged;
 use crate::config::{Config, NO_PLAN};
 use crate::decide::decision::Decided;
@@ -31,7 +33,8 @@ impl Metrics {
         });
         let events = Event::ALL.map(|event| counter(event.metric(), event.is_possible(config)));
         let has_directory = config.settings.directory.is_some();
-        let list = metric::LIST.map(|name| logged(has_directory.then(|| Metric::gauge(name)).transpose()));
+        let list = metric::LIST
+            .map(|name| logged(has_directory.then(|| Metric::define(MetricType::Gauge, name)).transpose()));
         Self { requests, events, list, shown: None }
     }
 
@@ -63,5 +66,5 @@ impl Metrics {
 }
 
 fn counter(name: &str, is_possible: bool) -> Option<Metric> {
-    logged(is_possible.then(|| Metric::counter(name)).transpose())
+    logged(is_possible.then(|| Metric::define(MetricType::Counter, name)).transpose())
 }

@@ -59,7 +59,7 @@ impl Poller {
         let head = HeaderPairs::parse(head.as_ref());
         let head = head.and_then(|head| Some((head.get(":status")?, head.get("etag"))));
         let Ok(now) = Gateway.now() else { return };
-        log(self.directory.answer(&mut Gateway, head, body.into_vec(), now));
+        log(self.directory.answer(&mut Gateway, head, body, now));
         self.work(limiter, metrics);
     }
 
