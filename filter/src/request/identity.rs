@@ -75,9 +75,7 @@ pub fn credential<'r, E>(
 ) -> Result<Credential<'r>, E> {
     let mut of_source = |source: &KeySource| {
         Ok(match source {
-            KeySource::Header { name, scheme } => {
-                merge(headers.get_all(name).map(|value| in_header(scheme.as_deref(), value)))
-            }
+            KeySource::Header { name, scheme } => in_headers(headers, name, scheme.as_deref()),
             KeySource::Query { name } => merge(in_query(headers.get(":path").unwrap_or_default(), name)),
             KeySource::Metadata { path } => property(path)?.map_or(Credential::Missing, from_metadata),
         })
@@ -103,6 +101,11 @@ fn from_metadata<'r>(value: Vec<u8>) -> Credential<'r> {
 
 fn merge<'r>(credentials: impl Iterator<Item = Credential<'r>>) -> Credential<'r> {
     credentials.reduce(Credential::and).unwrap_or(Credential::Missing)
+}
+
+/// The key in all headers of a name.
+pub fn in_headers<'r>(headers: HeaderPairs<'r>, name: &str, scheme: Option<&str>) -> Credential<'r> {
+    merge(headers.get_all(name).map(|value| in_header(scheme, value)))
 }
 
 /// The key in a header: all of it, or with a scheme what follows that: `Bearer <key>`. Gateways join repeated lines with a comma. If any of
