@@ -2,15 +2,6 @@
 //!
 //! A refund names HTTP statuses or gRPC codes. The filter judges a response of the other kind by the status that Envoy would give it.
 
-pub(crate) const OK: i32 = 0;
-pub(crate) const INVALID_ARGUMENT: i32 = 3;
-pub(crate) const NOT_FOUND: i32 = 5;
-pub(crate) const PERMISSION_DENIED: i32 = 7;
-pub(crate) const RESOURCE_EXHAUSTED: i32 = 8;
-pub(crate) const UNIMPLEMENTED: i32 = 12;
-pub(crate) const UNAVAILABLE: i32 = 14;
-pub(crate) const UNAUTHENTICATED: i32 = 16;
-
 /// The codes in their order: the name in gRPC's documentation, and the HTTP status of `Grpc::Utility::grpcToHttpStatus` in Envoy.
 const CODES: [(&str, u16); 17] = [
     ("OK", 200),
@@ -52,6 +43,13 @@ pub fn code(name: &str) -> Option<u32> {
 #[must_use]
 pub fn http_status(code: u32) -> u16 {
     usize::try_from(code).ok().and_then(|code| CODES.get(code)).map_or(500, |(_, status)| *status)
+}
+
+/// The code of a reply of the filter: the first that has this HTTP status, or `UNKNOWN`.
+#[must_use]
+pub fn of_reply(status: u16) -> i32 {
+    const UNKNOWN: i32 = 2;
+    (0..).zip(CODES).find_map(|(code, (_, of_code))| (of_code == status).then_some(code)).unwrap_or(UNKNOWN)
 }
 
 /// The code of an HTTP status (`Grpc::Utility::httpToGrpcStatus` in Envoy); `None` for a success, which has no code without a gRPC

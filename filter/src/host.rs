@@ -4,7 +4,6 @@
 //! that are not UTF-8, and a panic ends the VM; here every status comes back as a value.
 
 use core::fmt;
-use core::mem::ManuallyDrop;
 use core::ptr::null_mut;
 use core::time::Duration;
 
@@ -79,50 +78,6 @@ unsafe extern "C" {
     fn environ_get(variables: *mut *mut u8, buffer: *mut u8) -> u32;
 }
 
-/// A value that the host has written into memory that it got from `malloc`, which the SDK exports.
-#[derive(Debug)]
-pub(crate) struct Returned {
-    data: *mut u8,
-    size: usize,
-}
-
-impl Default for Returned {
-    fn default() -> Self {
-        Self { data: null_mut(), size: 0 }
-    }
-}
-
-impl AsRef<[u8]> for Returned {
-    fn as_ref(&self) -> &[u8] {
-        if self.data.is_null() {
-            return &[];
-        }
-        // SAFETY: see `returned`: these bytes are filled, and nobody else refers to them until this value is dropped.
-        unsafe { core::slice::from_raw_parts(self.data, self.size) }
-    }
-}
-
-impl Returned {
-    /// The same, without copying.
-    pub(crate) fn into_vec(self) -> Vec<u8> {
-        let value = ManuallyDrop::new(self);
-        if value.data.is_null() {
-            return Vec::new();
-        }
-        // SAFETY: as in `drop`, which this takes the place of.
-        unsafe { Vec::from_raw_parts(value.data, value.size, value.size) }
-    }
-}
-
-impl Drop for Returned {
-    fn drop(&mut self) {
-        if !self.data.is_null() {
-            // SAFETY: the SDK's `malloc` has given away a `Vec` of this size and capacity.
-            drop(unsafe { Vec::from_raw_parts(self.data, self.size, self.size) });
-        }
-    }
-}
-
 const OK: u32 = 0;
 const NOT_FOUND: u32 = 1;
 const SERIALIZATION_FAILURE: u32 = 3;
@@ -137,16 +92,16 @@ fn returned(
     call: &'static str,
     absent: &[u32],
     get: impl FnOnce(&mut *mut u8, &mut usize) -> u32,
-) -> Result<Option<Returned>, HostError> {
-    let mut value = Returned::default();
-    let status = get(&mut value.data, &mut value.size);
-    // On Ok the host passes on a block that it obtained from `malloc` for `size` bytes and filled. Of anything else nothing is
-    // known, so it is neither read nor freed.
-    if status == OK {
-        return Ok(Some(value));
+) -> Result<Option<Vec<u8>>, HostError> {
+    let (mut data, mut size) = (null_mut(), 0);
+    match get(&mut data, &mut size) {
+        OK if data.is_null() => Ok(Some(Vec::new())),
+        // SAFETY: on Ok the host passes on a block that it obtained from the SDK's `malloc` for `size` bytes and filled; `malloc` has given
+        // away a `Vec` of this size and capacity. Of anything else nothing is known, so it is neither read nor freed.
+        OK => Ok(Some(unsafe { Vec::from_raw_parts(data, size, size) })),
+        status if absent.contains(&status) => Ok(None),
+        status => Err(HostError { call, status }),
     }
-    value.data = null_mut();
-    if absent.contains(&status) { Ok(None) } else { Err(HostError { call, status }) }
 }
 
 /// The request that the current callback is about, and what the VM has in common.
@@ -154,9 +109,9 @@ fn returned(
 pub(crate) struct Gateway;
 
 impl SharedData for Gateway {
-    type Value = Returned;
+    type Value = Vec<u8>;
 
-    fn get(&mut self, name: &[u8]) -> Result<Option<(Returned, Cas)>, HostError> {
+    fn get(&mut self, name: &[u8]) -> Result<Option<(Vec<u8>, Cas)>, HostError> {
         let mut cas = 0;
         let value = returned("proxy_get_shared_data", &[NOT_FOUND], |value, size| {
             // SAFETY: the pointer is to live memory of the given size.
@@ -190,11 +145,10 @@ impl CounterHost for Gateway {
 
 impl Host for Gateway {
     fn property(&mut self, path: &[u8]) -> Result<Option<Vec<u8>>, HostError> {
-        let value = returned("proxy_get_property", &[NOT_FOUND, SERIALIZATION_FAILURE], |value, size| {
+        returned("proxy_get_property", &[NOT_FOUND, SERIALIZATION_FAILURE], |value, size| {
             // SAFETY: the pointer is to live memory of the given size.
             unsafe { proxy_get_property(path.as_ptr(), path.len(), value, size) }
-        });
-        Ok(value?.map(|value| value.as_ref().to_vec()))
+        })
     }
 
     fn random(&mut self) -> Result<[u8; 16], HostError> {
@@ -230,7 +184,7 @@ pub(crate) fn set_property(path: &[u8], value: &[u8]) -> Result<(), HostError> {
 }
 
 /// The first `size` bytes of a buffer; empty if there is none, for Envoy has no buffer where there is nothing to read.
-pub(crate) fn buffer(buffer: BufferType, size: usize) -> Result<Returned, HostError> {
+pub(crate) fn buffer(buffer: BufferType, size: usize) -> Result<Vec<u8>, HostError> {
     let bytes = returned("proxy_get_buffer_bytes", &[NOT_FOUND], |data, returned_size| {
         proxy_get_buffer_bytes(buffer as u32, 0, size, data, returned_size)
     });
@@ -241,7 +195,7 @@ pub(crate) fn buffer(buffer: BufferType, size: usize) -> Result<Returned, HostEr
 ///
 /// # Errors
 /// The first of the two host calls that fails.
-pub(crate) fn call_answer(answered: bool, body_size: usize) -> Result<(Returned, Returned), HostError> {
+pub(crate) fn call_answer(answered: bool, body_size: usize) -> Result<(Vec<u8>, Vec<u8>), HostError> {
     if !answered {
         return Ok(Default::default());
     }
@@ -249,7 +203,7 @@ pub(crate) fn call_answer(answered: bool, body_size: usize) -> Result<(Returned,
 }
 
 /// A header map, serialized.
-pub(crate) fn header_map(map: MapType) -> Result<Returned, HostError> {
+pub(crate) fn header_map(map: MapType) -> Result<Vec<u8>, HostError> {
     let pairs = returned("proxy_get_header_map_pairs", &[], |pairs, size| {
         proxy_get_header_map_pairs(map as u32, pairs, size)
     });
@@ -319,17 +273,8 @@ pub(crate) fn set_tick_period(milliseconds: u32) -> Result<(), HostError> {
 pub(crate) struct Metric(u32);
 
 impl Metric {
-    /// Defines the counter `name`, or finds it.
-    pub(crate) fn counter(name: &str) -> Result<Self, HostError> {
-        Self::define(MetricType::Counter, name)
-    }
-
-    /// Defines the gauge `name`, or finds it.
-    pub(crate) fn gauge(name: &str) -> Result<Self, HostError> {
-        Self::define(MetricType::Gauge, name)
-    }
-
-    fn define(kind: MetricType, name: &str) -> Result<Self, HostError> {
+    /// Defines a counter or gauge, or finds it.
+    pub(crate) fn define(kind: MetricType, name: &str) -> Result<Self, HostError> {
         let mut id = 0;
         // SAFETY: the pointer is to live memory of the given size.
         let status = unsafe { proxy_define_metric(kind as u32, name.as_ptr(), name.len(), &mut id) };

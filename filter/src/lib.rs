@@ -29,8 +29,8 @@
 //!
 //! # Folders
 //!
-//! Dependencies point one way: `plugin` → {`decide`, `host`}, `decide` → {`request`, `directory`}, `directory` → {`config`, `count`},
-//! `config` → {`request`, `count`}. `fleet`, `time`, `window`, `quota` and `grpc` depend on none of these.
+//! Dependencies point one way: `plugin` → {`decide`, `host`}, `decide` → {`request`, `directory`, `event`}, `directory` → {`config`, `count`},
+//! `event` → `config`, `config` → {`request`, `count`}. `fleet`, `time`, `window`, `quota` and `grpc` depend on none of these.
 
 #![cfg_attr(
     not(test),
@@ -47,8 +47,10 @@ pub mod config;
 pub mod count;
 pub mod decide;
 pub mod directory;
+pub mod event;
 pub mod fleet;
 pub mod grpc;
+pub mod log_limiter;
 pub mod quota;
 pub mod request;
 pub mod rules;

@@ -1,6 +1,5 @@
 //! Quotas: what may be used in a window, and how it is announced.
 
-use core::fmt::Write as _;
 use core::num::NonZeroU32;
 use std::borrow::Cow;
 
@@ -107,20 +106,25 @@ impl QuotaSet {
 }
 
 /// The value of `RateLimit-Policy` at `now`: `"standard";q=60;w=60`; of a month `w` is its actual length.
-#[must_use]
-pub fn policy(quotas: &[Quota], now: Timestamp) -> String {
-    let mut value = String::with_capacity(32 * quotas.len());
-    for quota in quotas.iter().filter(|quota| quota.mode == Mode::Enforced) {
-        let separator = if value.is_empty() { "" } else { ", " };
+fn policy(quotas: &[Quota], now: Timestamp) -> String {
+    list(quotas.iter().map(|quota| {
         let period = quota.window.at(now);
-        // Writing to a String cannot fail.
-        let _ = write!(
-            value,
-            "{separator}\"{}\";q={};w={}",
-            quota.name,
-            quota.limit,
-            period.end.saturating_sub(period.start)
-        );
+        (quota, [("\";q=", quota.limit.get().into()), (";w=", period.end.saturating_sub(period.start))])
+    }))
+}
+
+/// The value of a header that lists the enforced quotas, each with two parameters: what stands before them, and their numbers.
+pub(crate) fn list<'q>(quotas: impl Iterator<Item = (&'q Quota, [(&'static str, u64); 2])>) -> String {
+    let (mut value, mut digits) = (String::with_capacity(64), itoa::Buffer::new());
+    for (quota, [(first, number), (second, last_number)]) in quotas {
+        if quota.mode == Mode::Shadow {
+            continue;
+        }
+        let separator = if value.is_empty() { "\"" } else { ", \"" };
+        for part in [separator, &quota.name, first, digits.format(number), second] {
+            value.push_str(part);
+        }
+        value.push_str(digits.format(last_number));
     }
     value
 }

@@ -30,11 +30,15 @@ impl<H: Host> Context<'_, H> {
             Entitlement::Quotas(quotas) => {
                 let cost = self.config.catalog.classes.get(decided.class).map_or(1, Class::units);
                 let demand = Demand { quotas: quotas.clone(), levels: account.levels.clone(), cost };
-                self.charge_demand(decided, demand, false)?;
+                if let Err(error) = self.charge_demand(decided, demand, false) {
+                    decided.subscriber.clone_from(&account.subscriber);
+                    return Err(error);
+                }
             }
         }
-        if decided.is_refused || decided.answer.is_some() || self.config.settings.log_fields == LogFields::All
-        {
+        let settings = &self.config.settings;
+        let is_logged = settings.log_fields == LogFields::All || settings.log_decisions;
+        if decided.is_refused || decided.answer.is_some() || is_logged {
             decided.subscriber.clone_from(&account.subscriber);
         }
         Ok(())

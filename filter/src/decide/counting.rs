@@ -3,8 +3,6 @@
 use std::sync::Arc;
 
 use super::host::{Host, LogLevel};
-use super::log_limiter::LogLimiter;
-use super::metric::{Event, EventSums};
 use crate::config::Config;
 use crate::count::charge::{Charge, Standings, Statements};
 use crate::count::counters::{Counted, Counters};
@@ -13,7 +11,9 @@ use crate::count::settle::Due;
 use crate::count::shared_data::HostError;
 use crate::count::swap::CountError;
 use crate::count::table::OpenError;
+use crate::event::{Event, EventSums};
 use crate::fleet::client::{Client, Next};
+use crate::log_limiter::LogLimiter;
 use crate::quota::QuotaSet;
 use crate::time::Timestamp;
 

@@ -7,7 +7,6 @@ use super::counting::{Context, Counting, DecideError};
 use super::decision::{Answer, Decided, Scope};
 use super::host::Host;
 use super::known::{Customer, DirectoryKeys, Listed};
-use super::metric::Event;
 use super::outcome::Outcome;
 use super::refusal::Refusal;
 use super::usage::{Subscriber, usage};
@@ -18,6 +17,7 @@ use crate::count::fingerprint::{CallerHash, ClientAddress, Who};
 use crate::count::levels::{Demand, Levels, Others};
 use crate::count::shared_data::HostError;
 use crate::directory::{Readiness, Storage};
+use crate::event::Event;
 use crate::quota::QuotaSet;
 use crate::request::identity::{Credential, credential};
 use crate::request::line::{KeyLine, LineReader, RequestLine};
@@ -295,6 +295,7 @@ impl Limiter {
         };
         match caller {
             Caller::Known(subscriber, _) if keyed.asks_usage => {
+                decided.subscriber = subscriber.id.map(Arc::from);
                 let answer = self.answer_usage(host, config, subscriber, keyed.scope)?;
                 if !matches!(answer, Answer::Later(_)) {
                     decided.pass(Outcome::Exempt);

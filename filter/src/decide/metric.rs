@@ -1,5 +1,5 @@
-//! The metrics: their names, and their sums in the VM, which are handed to the gateway now and then, because a host call for each request would
-//! cost more than the sum.
+//! The metrics of requests: their names, and their sums in the VM, which are handed to the gateway now and then, because a host call for each
+//! request would cost more than the sum. [`crate::event`] has the others.
 //!
 //! Names are in the form of Istio's custom metrics. A tag stands in the name as `<tag>=.=<value>;.;`. Istio's regular expression
 //! `(<tag>=\.=(.*?);\.;)`, which `envoy.yaml` carries as well, takes it out of the name and makes it a label:
@@ -7,98 +7,6 @@
 //! of `.`, `;` and `=`, so no name ends its tag or starts another.
 
 use super::outcome::{Outcome, Outcomes};
-
-/// Something that happens and is counted, apart from requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A poll of the directory changed the list.
-    DirectoryChanged,
-    /// A poll of the directory brought no change.
-    DirectoryUnchanged,
-    /// A poll of the directory was not sent, or its answer has another status than it should.
-    DirectoryFailed,
-    /// A poll of the directory had an answer that is not a page.
-    DirectoryMalformed,
-    /// A poll of the directory had no answer, or one that the host has broken off.
-    DirectoryBrokenOff,
-    /// A byte of an answer of the directory.
-    DirectoryBytes,
-    /// A row of the directory is malformed, or names a plan or class that is not configured.
-    DirectorySkipped,
-    /// A VM began to poll the directory.
-    DirectoryLed,
-    /// The response's status gave back what the request was charged.
-    CostRefunded,
-    /// The actual cost of a request did not become known, so that its reserve stands.
-    CostUnknown,
-    /// A settlement could not be stored, so that the charge stands.
-    CostUnsettled,
-    /// A caller got its charge back, because its organisation did not admit the request.
-    OrganisationGivenBack,
-    /// A malformed entry of the counters was begun again.
-    CountersRepaired,
-    /// A call of the ledger was answered.
-    FleetCallAnswered,
-    /// A call of the ledger had no good answer.
-    FleetCallFailed,
-    /// The ledger answered a statement with a share.
-    FleetStatementAnswered,
-    /// The ledger answered a statement that the counter was reset.
-    FleetStatementReset,
-    /// The ledger's store settles: it noted a statement and granted nothing.
-    FleetStatementSettling,
-    /// The ledger refused a statement.
-    FleetStatementRefused,
-    /// A statement had no answer.
-    FleetStatementUnanswered,
-    /// A request was decided from what the gateway holds.
-    FleetDecidedByShare,
-    /// A request was decided by an answer of the ledger: its own, or a lately given one that nothing is left.
-    FleetDecidedByLedger,
-    /// A request was decided by `on_unavailable`.
-    FleetDecidedByPolicy,
-    /// The ledger refused a statement because the two clocks are too far apart.
-    FleetClock,
-    /// A request was refused because too many waited.
-    FleetPlacesFull,
-}
-
-impl Event {
-    /// All events, and the names of their counters.
-    pub const ALL: [(Self, &'static str); 25] = [
-        (Self::DirectoryChanged, "weir.result=.=changed;.;directory_polls_total"),
-        (Self::DirectoryUnchanged, "weir.result=.=unchanged;.;directory_polls_total"),
-        (Self::DirectoryFailed, "weir.result=.=failed;.;directory_polls_total"),
-        (Self::DirectoryMalformed, "weir.result=.=malformed;.;directory_polls_total"),
-        (Self::DirectoryBrokenOff, "weir.result=.=broken_off;.;directory_polls_total"),
-        (Self::DirectoryBytes, "weir.directory.bytes_total"),
-        (Self::DirectorySkipped, "weir.directory.skipped_total"),
-        (Self::DirectoryLed, "weir.directory.leaders_total"),
-        (Self::CostRefunded, "weir.cost.refunded_total"),
-        (Self::CostUnknown, "weir.cost.unknown_total"),
-        (Self::CostUnsettled, "weir.cost.unsettled_total"),
-        (Self::OrganisationGivenBack, "weir.organisation.given_back_total"),
-        (Self::CountersRepaired, "weir.counters.repaired_total"),
-        (Self::FleetCallAnswered, "weir.result=.=answered;.;fleet_calls_total"),
-        (Self::FleetCallFailed, "weir.result=.=failed;.;fleet_calls_total"),
-        (Self::FleetStatementAnswered, "weir.result=.=answered;.;fleet_statements_total"),
-        (Self::FleetStatementReset, "weir.result=.=reset;.;fleet_statements_total"),
-        (Self::FleetStatementSettling, "weir.result=.=settling;.;fleet_statements_total"),
-        (Self::FleetStatementRefused, "weir.result=.=refused;.;fleet_statements_total"),
-        (Self::FleetStatementUnanswered, "weir.result=.=unanswered;.;fleet_statements_total"),
-        (Self::FleetDecidedByShare, "weir.by=.=share;.;fleet_decisions_total"),
-        (Self::FleetDecidedByLedger, "weir.by=.=ledger;.;fleet_decisions_total"),
-        (Self::FleetDecidedByPolicy, "weir.by=.=on_unavailable;.;fleet_decisions_total"),
-        (Self::FleetClock, "weir.fleet.clock_total"),
-        (Self::FleetPlacesFull, "weir.fleet.places_full_total"),
-    ];
-
-    /// The name of the counter.
-    #[must_use]
-    pub fn metric(self) -> &'static str {
-        Self::ALL.get(self as usize).map_or("", |(_, name)| name)
-    }
-}
 
 /// The names of the gauges of the directory's list: its rows, those that it has no place for, a number that goes up whenever rows have changed,
 /// and the seconds since the epoch of the last good answer and of the lead's last change.
@@ -109,31 +17,6 @@ pub const LIST: [&str; 5] = [
     "weir.directory.answered_timestamp_seconds",
     "weir.directory.leader_since_timestamp_seconds",
 ];
-
-/// Sums of events.
-#[derive(Debug, Default)]
-pub struct EventSums([u32; Event::ALL.len()]);
-
-impl EventSums {
-    /// Adds to an event's sum.
-    pub fn add(&mut self, event: Event, times: u32) {
-        if let Some(sum) = self.0.get_mut(event as usize) {
-            *sum = sum.saturating_add(times);
-        }
-    }
-
-    /// Adds to all sums, in the order of [`Event::ALL`].
-    pub fn add_all(&mut self, sums: [u32; Event::ALL.len()]) {
-        for ((event, _), times) in Event::ALL.into_iter().zip(sums) {
-            self.add(event, times);
-        }
-    }
-
-    /// Takes the sums since the last time, in the order of [`Event::ALL`].
-    pub fn drain(&mut self) -> [u32; Event::ALL.len()] {
-        core::mem::take(&mut self.0)
-    }
-}
 
 /// Sums of requests: plans × classes × outcomes, where the plan after the last stands for strangers.
 #[derive(Debug)]

@@ -1,13 +1,12 @@
 //! What operators ask for.
 
 use std::borrow::Cow;
-use std::convert::Infallible;
 
 use super::refusal::Refusal;
 use crate::config::{OperatorSettings, parse_key};
 use crate::count::fingerprint::KeyDigest;
 use crate::request::header_pairs::HeaderPairs;
-use crate::request::identity::{Credential, KeySource, credential};
+use crate::request::identity::{Credential, in_headers};
 use crate::request::path::segments;
 use crate::request::query;
 
@@ -72,9 +71,7 @@ impl<'r> Call<'r> {
 
 /// The bearer token of a request, if it has exactly one.
 fn bearer<'r>(headers: HeaderPairs<'r>) -> Option<Cow<'r, [u8]>> {
-    let (name, scheme) = ("authorization".to_owned(), Some("Bearer".to_owned()));
-    let Ok(found) = credential(&[KeySource::Header { name, scheme }], headers, |_| Ok::<_, Infallible>(None));
-    match found {
+    match in_headers(headers, "authorization", Some("Bearer")) {
         Credential::Key(token) => Some(token),
         Credential::Missing | Credential::Ambiguous => None,
     }

@@ -2,76 +2,60 @@
 
 use core::fmt;
 
-/// What became of a request. A request may have several: one of an unknown key may be limited, too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Outcome {
-    /// Passed on, its quota consumed.
-    Allowed,
-    /// Refused: a quota is used up.
-    Limited,
-    /// A quota in shadow mode, or any quota of a filter in shadow mode, would have refused it.
-    ShadowLimited,
-    /// Refused: the plan lacks the class.
-    NotInPlan,
-    /// Its key is unknown, or it has several.
-    UnknownKey,
-    /// It has no key.
-    MissingKey,
-    /// Upstreams may read its path in ways that select different rules.
-    AmbiguousPath,
-    /// Passed untouched.
-    Exempt,
-    /// Counted in the record that strangers share whose entry is full.
-    Overflow,
-    /// The directory, which may know its key, has not answered.
-    NotReady,
-    /// Could not be counted; `on_error` decided.
-    Error,
+use serde::{Serialize, Serializer};
+
+use crate::event::table;
+
+/// Whose requests can come to an outcome.
+enum Callers {
+    All,
+    Subscribers,
+    Strangers,
+}
+
+table! {
+    /// What became of a request: its name in metrics and logs, and whose requests can come to it. A request may have several: one of an unknown
+    /// key may be limited, too.
+    pub enum Outcome: (&'static str, Callers) {
+        /// Passed on, its quota consumed.
+        Allowed = ("allowed", Callers::Subscribers),
+        /// Refused: a quota is used up.
+        Limited = ("limited", Callers::All),
+        /// A quota in shadow mode, or any quota of a filter in shadow mode, would have refused it.
+        ShadowLimited = ("shadow_limited", Callers::All),
+        /// Refused: the plan lacks the class.
+        NotInPlan = ("not_in_plan", Callers::Subscribers),
+        /// Its key is unknown, or it has several.
+        UnknownKey = ("unknown_key", Callers::Strangers),
+        /// It has no key.
+        MissingKey = ("missing_key", Callers::Strangers),
+        /// Upstreams may read its path in ways that select different rules.
+        AmbiguousPath = ("ambiguous_path", Callers::All),
+        /// Passed untouched.
+        Exempt = ("exempt", Callers::Strangers),
+        /// Counted in the record that strangers share whose entry is full.
+        Overflow = ("overflow", Callers::Strangers),
+        /// The directory, which may know its key, has not answered.
+        NotReady = ("not_ready", Callers::Strangers),
+        /// Could not be counted; `on_error` decided.
+        Error = ("error", Callers::All),
+    }
 }
 
 impl Outcome {
-    /// All of them.
-    pub const ALL: [Self; 11] = [
-        Self::Allowed,
-        Self::Limited,
-        Self::ShadowLimited,
-        Self::NotInPlan,
-        Self::UnknownKey,
-        Self::MissingKey,
-        Self::AmbiguousPath,
-        Self::Exempt,
-        Self::Overflow,
-        Self::NotReady,
-        Self::Error,
-    ];
-
     /// The name in metrics and logs.
     #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Allowed => "allowed",
-            Self::Limited => "limited",
-            Self::ShadowLimited => "shadow_limited",
-            Self::NotInPlan => "not_in_plan",
-            Self::UnknownKey => "unknown_key",
-            Self::MissingKey => "missing_key",
-            Self::AmbiguousPath => "ambiguous_path",
-            Self::Exempt => "exempt",
-            Self::Overflow => "overflow",
-            Self::NotReady => "not_ready",
-            Self::Error => "error",
-        }
+    pub fn name(self) -> &'static str {
+        self.properties().0
     }
 
     /// Whether requests of subscribers, or else of strangers, can come to this.
     #[must_use]
-    pub const fn is_of(self, subscriber: bool) -> bool {
-        match self {
-            Self::Limited | Self::ShadowLimited | Self::AmbiguousPath | Self::Error => true,
-            Self::Allowed | Self::NotInPlan => subscriber,
-            Self::UnknownKey | Self::MissingKey | Self::Exempt | Self::Overflow | Self::NotReady => {
-                !subscriber
-            }
+    pub fn is_of(self, subscriber: bool) -> bool {
+        match self.properties().1 {
+            Callers::All => true,
+            Callers::Subscribers => subscriber,
+            Callers::Strangers => !subscriber,
         }
     }
 }
@@ -101,6 +85,12 @@ impl Outcomes {
             left &= left.wrapping_sub(1);
             Some(*outcome)
         })
+    }
+}
+
+impl Serialize for Outcomes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.iter().map(Outcome::name))
     }
 }
 

@@ -1,7 +1,5 @@
 //! Why a request is refused, as data, and how the reply begins.
 
-use crate::grpc;
-
 /// Why a request is refused, by the message of the reply. Of the first two the reply says more.
 #[expect(missing_docs, reason = "where only the message stands, it says it all")]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,38 +70,31 @@ pub enum Refusal {
     NoCounters,
 }
 
-/// How a reply begins: its HTTP status, its gRPC status, and its response-code details.
-pub(super) type Head = (u16, i32, &'static str);
-
 impl Refusal {
     /// A query parameter of an operator's request is not what it has to be.
     pub(super) fn parameter(name: &'static str, expected: impl Into<String>) -> Self {
         Self::Parameter { name, expected: expected.into() }
     }
 
-    /// How the reply begins. `not_in_plan`: the HTTP status of [`Refusal::NotInPlan`], if one is configured.
-    pub(super) fn head(&self, not_in_plan: Option<u16>) -> Head {
+    /// The HTTP status, unless the configuration has another, and the response-code details.
+    pub(super) fn head(&self) -> (u16, &'static str) {
         match self {
-            Self::Limited => (429, grpc::RESOURCE_EXHAUSTED, "weir_rate_limited"),
-            Self::NotInPlan => (not_in_plan.unwrap_or(403), grpc::PERMISSION_DENIED, "weir_not_in_plan"),
-            Self::UnknownKey => (401, grpc::UNAUTHENTICATED, "weir_unknown_key"),
-            Self::MissingKey => (401, grpc::UNAUTHENTICATED, "weir_missing_key"),
-            Self::AmbiguousKey => (400, grpc::INVALID_ARGUMENT, "weir_ambiguous_key"),
-            Self::AmbiguousPath => (400, grpc::INVALID_ARGUMENT, "weir_ambiguous_path"),
-            Self::NotReady | Self::NoDirectoryYet => (503, grpc::UNAVAILABLE, "weir_directory_not_ready"),
-            Self::CountFailed | Self::NoCounters => (503, grpc::UNAVAILABLE, "weir_count_failed"),
-            Self::NoLedger | Self::ResetHere => (503, grpc::UNAVAILABLE, "weir_no_ledger"),
-            Self::NoPlace => (503, grpc::UNAVAILABLE, "weir_no_place"),
-            Self::NoConfiguration => (503, grpc::UNAVAILABLE, "weir_no_configuration"),
-            Self::NoOperator => (401, grpc::UNAUTHENTICATED, "weir_operator_unauthorized"),
-            Self::NoEndpoint | Self::NoSubscriber | Self::NoSuchKey => {
-                (404, grpc::NOT_FOUND, "weir_operator_not_found")
-            }
-            Self::Method { .. } => (405, grpc::UNIMPLEMENTED, "weir_operator_method"),
-            Self::Parameter { .. } | Self::SeveralKeys => {
-                (422, grpc::INVALID_ARGUMENT, "weir_operator_parameter")
-            }
-            Self::NoSharedData => (501, grpc::UNIMPLEMENTED, "weir_operator_out_of_reach"),
+            Self::Limited => (429, "weir_rate_limited"),
+            Self::NotInPlan => (403, "weir_not_in_plan"),
+            Self::UnknownKey => (401, "weir_unknown_key"),
+            Self::MissingKey => (401, "weir_missing_key"),
+            Self::AmbiguousKey => (400, "weir_ambiguous_key"),
+            Self::AmbiguousPath => (400, "weir_ambiguous_path"),
+            Self::NotReady | Self::NoDirectoryYet => (503, "weir_directory_not_ready"),
+            Self::CountFailed | Self::NoCounters => (503, "weir_count_failed"),
+            Self::NoLedger | Self::ResetHere => (503, "weir_no_ledger"),
+            Self::NoPlace => (503, "weir_no_place"),
+            Self::NoConfiguration => (503, "weir_no_configuration"),
+            Self::NoOperator => (401, "weir_operator_unauthorized"),
+            Self::NoEndpoint | Self::NoSubscriber | Self::NoSuchKey => (404, "weir_operator_not_found"),
+            Self::Method { .. } => (405, "weir_operator_method"),
+            Self::Parameter { .. } | Self::SeveralKeys => (422, "weir_operator_parameter"),
+            Self::NoSharedData => (501, "weir_operator_out_of_reach"),
         }
     }
 

@@ -9,7 +9,7 @@ use arrayvec::ArrayVec;
 
 use super::counting::Charged;
 use super::decision::{Answer, Decided};
-use super::refusal::{Head, Refusal};
+use super::refusal::Refusal;
 use crate::config::{AllowOrigin, Config};
 use crate::grpc;
 use crate::request::header_pairs::serialize;
@@ -37,36 +37,28 @@ impl Reply {
     #[must_use]
     #[cold]
     pub fn new(config: &Config, decided: &Decided, answer: &Answer, origin: Option<&[u8]>) -> Self {
-        let mut headers = allow_origin(&config.settings.headers.allow_origin, origin);
+        let headers = allow_origin(&config.settings.headers.allow_origin, origin);
         let refusal = match answer {
             Answer::Document { details, json } => {
-                let head = (200, grpc::OK, *details);
-                return Self::write(head, decided.is_grpc, None, headers, json.clone());
+                return Self::write((200, *details), decided.is_grpc, headers, json.clone());
             }
             Answer::Refused(refusal) => refusal,
             // It waits for a ledger that nobody can call.
             Answer::Later(_) => &Refusal::NoLedger,
         };
-        headers.extend(refusal.header());
         let plan = decided.plan.map(|plan| config.plan_name(plan));
-        let charged = decided.charged.as_ref().filter(|_| *refusal == Refusal::Limited);
-        let retry_after = charged.map_or(1, Charged::retry_after);
-        let message = match (refusal, charged) {
-            (Refusal::Limited, Some(charged)) => limited(config, charged, plan, retry_after),
+        let limited = decided.charged.as_ref().filter(|_| *refusal == Refusal::Limited);
+        let limited = limited.map(|charged| (charged, charged.retry_after()));
+        let message = match (refusal, limited) {
+            (Refusal::Limited, Some(limited)) => message(config, limited, plan),
             (Refusal::NotInPlan, _) => {
                 let class = config.class_name(decided.class);
                 format!("The {} plan does not include {class} requests.", plan.unwrap_or_default())
             }
             _ => refusal.to_string(),
         };
-        Self::refuse(
-            refusal.head(Some(config.settings.not_in_plan.status.0)),
-            decided.is_grpc,
-            headers,
-            message,
-            charged,
-            retry_after,
-        )
+        let not_in_plan = (*refusal == Refusal::NotInPlan).then_some(config.settings.not_in_plan.status.0);
+        Self::refuse((refusal, not_in_plan), decided.is_grpc, headers, message, limited)
     }
 
     /// 503: the filter has no configuration.
@@ -74,38 +66,37 @@ impl Reply {
     #[cold]
     pub fn without_configuration(is_grpc: bool) -> Self {
         let refusal = Refusal::NoConfiguration;
-        Self::refuse(refusal.head(None), is_grpc, Headers::new(), refusal.to_string(), None, 1)
+        Self::refuse((&refusal, None), is_grpc, Headers::new(), refusal.to_string(), None)
     }
 
-    /// Writes a refusal. `limited` is the charge that a quota had no room for.
+    /// Writes a refusal, which may have another status than usual. `limited` is the charge that a quota had no room for, and when
+    /// there is room again, in seconds.
     fn refuse(
-        head: Head,
+        (refusal, other_status): (&Refusal, Option<u16>),
         is_grpc: bool,
-        headers: Headers<'_>,
+        more: Headers<'_>,
         message: String,
-        limited: Option<&Charged>,
-        retry_after: u64,
+        limited: Option<(&Charged, u64)>,
     ) -> Self {
-        let (status, ..) = head;
-        let retry_after = matches!(status, 429 | 503).then_some(retry_after);
-        let body = if is_grpc { message } else { body(status, &message, limited) };
-        Self::write(head, is_grpc, retry_after, headers, body)
+        let (usual_status, details) = refusal.head();
+        let status = other_status.unwrap_or(usual_status);
+        let mut digits = itoa::Buffer::new();
+        let retry_after = digits.format(limited.map_or(1, |(_, seconds)| seconds));
+        let mut headers = Headers::from_iter(refusal.header());
+        headers.extend(matches!(status, 429 | 503).then_some(("retry-after", retry_after.as_bytes())));
+        headers.extend(more);
+        let body =
+            if is_grpc { message } else { body(status, &message, limited.map(|(charged, _)| charged)) };
+        let mut reply = Self::write((usual_status, details), is_grpc, headers, body);
+        reply.status = status;
+        reply
     }
 
-    fn write(
-        (status, grpc_status, details): Head,
-        is_grpc: bool,
-        retry_after: Option<u64>,
-        more: Headers<'_>,
-        body: String,
-    ) -> Self {
-        let mut digits = itoa::Buffer::new();
-        let retry_after = retry_after.map(|seconds| digits.format(seconds));
+    fn write((status, details): (u16, &'static str), is_grpc: bool, more: Headers<'_>, body: String) -> Self {
         let mut headers =
             Headers::from_iter([("content-type", &b"application/json"[..]), ("cache-control", b"no-store")]);
-        headers.extend(retry_after.map(|seconds| ("retry-after", seconds.as_bytes())));
         headers.extend(more);
-        let grpc_status = if is_grpc { grpc_status } else { -1 };
+        let grpc_status = if is_grpc { grpc::of_reply(status) } else { -1 };
         Self { status, grpc_status, details, headers: serialize(&headers), body }
     }
 }
@@ -124,7 +115,7 @@ fn allow_origin<'o>(allowed: &AllowOrigin, origin: Option<&'o [u8]>) -> Headers<
 }
 
 /// The message of a 429. `plan` is the subscriber's, `None` for a stranger.
-fn limited(config: &Config, charged: &Charged, plan: Option<&str>, retry_after: u64) -> String {
+fn message(config: &Config, (charged, retry_after): (&Charged, u64), plan: Option<&str>) -> String {
     let class = config.catalog.classes.get(charged.class).filter(|_| plan.is_some());
     // What a quota counts, unless each request costs one.
     let is_of_units = class.is_some_and(|class| class.units() > 1 || class.cost.actual.is_some());
@@ -134,27 +125,15 @@ fn limited(config: &Config, charged: &Charged, plan: Option<&str>, retry_after: 
     };
     let unit = if is_of_units { " unit" } else { " request" };
     let whose = match plan {
-        Some(_) if charged.is_refused_by_organisation() => [" for the organisation", "", ""],
-        Some(plan) => [" on the ", plan, " plan"],
-        None => [" for an address without a known key", "", ""],
+        Some(_) if charged.is_refused_by_organisation() => [" for the organisation", "", "; retry in "],
+        Some(plan) => [" on the ", plan, " plan; retry in "],
+        None => [" for an address without a known key", "", "; retry in "],
     };
     let (mut digits, mut seconds) = (itoa::Buffer::new(), itoa::Buffer::new());
     let (number, seconds) = (digits.format(limit), seconds.format(retry_after));
     let per = if limit == 1 { " per " } else { "s per " };
     let [whose, plan, end] = whose;
-    joined(&[
-        "Too many requests: ",
-        number,
-        unit,
-        per,
-        &window,
-        whose,
-        plan,
-        end,
-        "; retry in ",
-        seconds,
-        " s.",
-    ])
+    joined(&["Too many requests: ", number, unit, per, &window, whose, plan, end, seconds, " s."])
 }
 
 /// The body of a refusal. Refusals come in floods, so it is put together from parts: a serializer takes three times as long. No part needs

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use super::counting::Charged;
 use super::host::Host;
 use super::limiter::Limiter;
-use super::metric::Event;
 use crate::config::{Class, CostSource};
 use crate::count::settle::Due;
+use crate::event::Event;
 use crate::request::header_pairs::HeaderPairs;
 
 /// What decides the charge of a request.

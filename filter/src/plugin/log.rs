@@ -5,8 +5,8 @@ use core::cell::Cell;
 use crate::count::shared_data::HostError;
 use crate::count::swap::CounterHost as _;
 use crate::decide::host::LogLevel;
-use crate::decide::log_limiter::LogLimiter;
 use crate::host::Gateway;
+use crate::log_limiter::LogLimiter;
 
 thread_local! {
     /// The errors of host calls in this VM. A VM runs on one thread.

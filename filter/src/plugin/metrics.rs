@@ -1,11 +1,14 @@
 //! The host's counters of one configuration.
 
+use proxy_wasm::types::MetricType;
+
 use super::log::logged;
 use crate::config::{Config, NO_PLAN};
 use crate::decide::decision::Decided;
 use crate::decide::limiter::Limiter;
-use crate::decide::metric::{self, Event, RequestSums};
+use crate::decide::metric::{self, RequestSums};
 use crate::directory::Status;
+use crate::event::Event;
 use crate::host::{Gateway, Metric};
 
 /// The counters, and the sums of requests that were not handed to the host yet.
@@ -28,9 +31,10 @@ impl Metrics {
             let name = metric::requests(name, config.class_name(class), outcome);
             counter(&name, outcome.is_of(plan.is_some()))
         });
-        let events = Event::ALL.map(|(event, name)| counter(name, is_possible(config, event)));
+        let events = Event::ALL.map(|event| counter(event.metric(), event.is_possible(config)));
         let has_directory = config.settings.directory.is_some();
-        let list = metric::LIST.map(|name| logged(has_directory.then(|| Metric::gauge(name)).transpose()));
+        let list = metric::LIST
+            .map(|name| logged(has_directory.then(|| Metric::define(MetricType::Gauge, name)).transpose()));
         Self { requests, events, list, shown: None }
     }
 
@@ -62,36 +66,5 @@ impl Metrics {
 }
 
 fn counter(name: &str, is_possible: bool) -> Option<Metric> {
-    logged(is_possible.then(|| Metric::counter(name)).transpose())
-}
-
-/// Whether an event may occur. Organisations may come with the directory.
-fn is_possible(config: &Config, event: Event) -> bool {
-    let has_organisations = config.settings.directory.is_some() || config.subscribers.has_organisations();
-    match event {
-        Event::DirectoryChanged
-        | Event::DirectoryUnchanged
-        | Event::DirectoryFailed
-        | Event::DirectoryMalformed
-        | Event::DirectoryBrokenOff
-        | Event::DirectoryBytes
-        | Event::DirectoryLed
-        | Event::DirectorySkipped => config.settings.directory.is_some(),
-        Event::CostRefunded | Event::CostUnknown => config.settles(),
-        Event::CostUnsettled => config.settles() || has_organisations,
-        Event::OrganisationGivenBack => has_organisations,
-        Event::CountersRepaired => true,
-        Event::FleetCallAnswered
-        | Event::FleetCallFailed
-        | Event::FleetStatementAnswered
-        | Event::FleetStatementReset
-        | Event::FleetStatementSettling
-        | Event::FleetStatementRefused
-        | Event::FleetStatementUnanswered
-        | Event::FleetDecidedByShare
-        | Event::FleetDecidedByLedger
-        | Event::FleetDecidedByPolicy
-        | Event::FleetClock
-        | Event::FleetPlacesFull => config.fleet.is_some(),
-    }
+    logged(is_possible.then(|| Metric::define(MetricType::Counter, name)).transpose())
 }

@@ -8,8 +8,8 @@ use crate::count::shared_data::HostError;
 use crate::count::swap::CounterHost as _;
 use crate::decide::host::LogLevel;
 use crate::decide::limiter::Limiter;
-use crate::decide::metric::Event;
 use crate::directory::{Directory, News, Pace, Poll, Readiness, Report};
+use crate::event::Event;
 use crate::host::{self, Gateway};
 use crate::request::header_pairs::HeaderPairs;
 
@@ -59,7 +59,7 @@ impl Poller {
         let head = HeaderPairs::parse(head.as_ref());
         let head = head.and_then(|head| Some((head.get(":status")?, head.get("etag"))));
         let Ok(now) = Gateway.now() else { return };
-        log(self.directory.answer(&mut Gateway, head, body.into_vec(), now));
+        log(self.directory.answer(&mut Gateway, head, body, now));
         self.work(limiter, metrics);
     }
 

@@ -13,10 +13,10 @@ use crate::count::shared_data::HostError;
 use crate::count::swap::CounterHost as _;
 use crate::decide::counting::Charged;
 use crate::decide::decision::{Answer, Decided, Wait};
+use crate::decide::decision_log::{self, DecisionLog};
 use crate::decide::headers::EXPOSED;
 use crate::decide::host::{Host as _, LogLevel};
 use crate::decide::limiter::Limiter;
-use crate::decide::log_fields;
 use crate::decide::reply::Reply;
 use crate::decide::settlement::Moment;
 use crate::directory::{Directory, Storage};
@@ -196,9 +196,9 @@ impl State {
     /// Logs a decision where the configuration says so.
     fn log(&mut self, headers: &[u8], decided: &Decided, reply: Option<&Reply>) {
         if self.has_filter_state
-            && let Some(line) = log_fields::line(self.limiter.config(), decided)
+            && let Some(line) = DecisionLog::line(self.limiter.config(), decided)
         {
-            match host::set_property(log_fields::NAME, line.as_bytes()) {
+            match host::set_property(decision_log::NAME, line.as_bytes()) {
                 // ngx_wasm_module takes no property of this name.
                 Err(error) if error.is_not_found() => self.has_filter_state = false,
                 result => logged(result),

@@ -12,7 +12,7 @@ use crate::decide::host::{CounterHost as _, LogLevel};
 use crate::decide::reply::Reply;
 use crate::decide::settlement::Moment;
 use crate::host::{self, Gateway};
-use crate::request::line::is_grpc_request;
+use crate::request::line::LineReader;
 
 /// A stream, between the callbacks of its request and of its response.
 pub(super) struct Stream {
@@ -107,7 +107,7 @@ fn without_configuration(headers: &[u8]) -> Reply {
         LogLevel::Error,
         format_args!("weir: a request was refused, because the filter has no configuration"),
     );
-    Reply::without_configuration(is_grpc_request(headers))
+    Reply::without_configuration(LineReader::new(&[]).read(headers).is_some_and(|line| line.is_grpc))
 }
 
 /// Answers the request. If the host does not take the reply, the request stays where it is: it must not go on.

@@ -3,6 +3,7 @@
 //! The filter and the upstream must never disagree on who is calling. The filter therefore reads all sources. A request with different
 //! keys, within or across sources, is [`Credential::Ambiguous`].
 
+use core::fmt;
 use std::borrow::Cow;
 
 use crate::request::header_pairs::HeaderPairs;
@@ -28,6 +29,18 @@ pub enum KeySource {
         /// The property's path, its parts joined by NUL.
         path: Vec<u8>,
     },
+}
+
+impl fmt::Display for KeySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header { name, .. } => write!(f, "header {name}"),
+            Self::Query { name } => write!(f, "query {name}"),
+            Self::Metadata { path } => {
+                write!(f, "metadata {}", String::from_utf8_lossy(path).replace('\0', "."))
+            }
+        }
+    }
 }
 
 /// The key that a request carries, as bytes. A key that is not valid UTF-8 is an unknown key.
@@ -62,10 +75,7 @@ pub fn credential<'r, E>(
 ) -> Result<Credential<'r>, E> {
     let mut of_source = |source: &KeySource| {
         Ok(match source {
-            KeySource::Header { name, scheme: Some(scheme) } => {
-                merge(headers.get_all(name).map(|value| with_scheme(scheme, value)))
-            }
-            KeySource::Header { name, scheme: None } => merge(headers.get_all(name).map(bare)),
+            KeySource::Header { name, scheme } => in_headers(headers, name, scheme.as_deref()),
             KeySource::Query { name } => merge(in_query(headers.get(":path").unwrap_or_default(), name)),
             KeySource::Metadata { path } => property(path)?.map_or(Credential::Missing, from_metadata),
         })
@@ -93,30 +103,25 @@ fn merge<'r>(credentials: impl Iterator<Item = Credential<'r>>) -> Credential<'r
     credentials.reduce(Credential::and).unwrap_or(Credential::Missing)
 }
 
-/// The key in a header without a scheme. Gateways join repeated lines with a comma, so a value with a comma may be two keys.
-fn bare(value: &[u8]) -> Credential<'_> {
-    match value.trim_ascii() {
-        [] => Credential::Missing,
-        value if value.contains(&b',') => Credential::Ambiguous,
-        value => Credential::Key(Cow::Borrowed(value)),
-    }
+/// The key in all headers of a name.
+pub fn in_headers<'r>(headers: HeaderPairs<'r>, name: &str, scheme: Option<&str>) -> Credential<'r> {
+    merge(headers.get_all(name).map(|value| in_header(scheme, value)))
 }
 
-/// The key in a header with a scheme: `Bearer <key>`. If a gateway joined lines and any of them has the scheme, it is unclear which line
-/// the upstream reads.
-fn with_scheme<'r>(scheme: &str, value: &'r [u8]) -> Credential<'r> {
-    if !value.contains(&b',') {
-        return match after_scheme(scheme, value) {
-            Some([]) | None => Credential::Missing,
-            Some(key) => Credential::Key(Cow::Borrowed(key)),
-        };
+/// The key in a header: all of it, or with a scheme what follows that: `Bearer <key>`. Gateways join repeated lines with a comma. If any of
+/// those has a key, it is unclear which line the upstream reads.
+fn in_header<'r>(scheme: Option<&str>, value: &'r [u8]) -> Credential<'r> {
+    let key = |value: &'r [u8]| match scheme {
+        Some(scheme) => after_scheme(scheme, value),
+        None => Some(value.trim_ascii()),
+    };
+    if value.contains(&b',') {
+        let is_any_a_key = value.split(|byte| *byte == b',').any(|part| key(part).is_some());
+        return if is_any_a_key { Credential::Ambiguous } else { Credential::Missing };
     }
-    let mut parts = value.split(|byte| *byte == b',');
-    let first = parts.next().and_then(|part| after_scheme(scheme, part));
-    match first {
-        Some(_) => Credential::Ambiguous,
-        None if parts.any(|part| after_scheme(scheme, part).is_some()) => Credential::Ambiguous,
-        None => Credential::Missing,
+    match key(value) {
+        Some([]) | None => Credential::Missing,
+        Some(key) => Credential::Key(Cow::Borrowed(key)),
     }
 }
 

@@ -102,12 +102,6 @@ impl LineReader {
     }
 }
 
-/// Whether a request whose headers are serialized here is gRPC.
-#[must_use]
-pub fn is_grpc_request(headers: &[u8]) -> bool {
-    HeaderPairs::parse(headers).and_then(|headers| headers.get("content-type")).is_some_and(is_grpc_type)
-}
-
 /// Whether a `content-type` is that of a gRPC request.
 fn is_grpc_type(content_type: &[u8]) -> bool {
     let rest = content_type.strip_prefix(b"application/grpc");

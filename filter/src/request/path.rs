@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use memchr::memchr2;
+use memchr::{memchr, memchr2};
 
 /// What is left of `path` below `prefix`, by whole segments and with its leading `/`.
 ///
@@ -67,14 +67,34 @@ pub(super) fn percent_decoded(text: &[u8], plus: u8) -> Cow<'_, [u8]> {
     if !text.iter().any(|byte| matches!(byte, b'%' | b'+')) {
         return Cow::Borrowed(text);
     }
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((&byte, after)) = rest.split_first() {
-        let (byte, after) = escape(rest).unwrap_or((if byte == b'+' { plus } else { byte }, after));
-        decoded.push(byte);
-        rest = after;
+    let text: Vec<_> = text.iter().map(|byte| if *byte == b'+' { plus } else { *byte }).collect();
+    Cow::Owned(decode(&text, |_, _| true))
+}
+
+/// Decodes, in one pass, the escapes of bytes that are `wanted` after what has been decoded before them.
+pub(super) fn decode(path: &[u8], wanted: impl Fn(&[u8], u8) -> bool) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(path.len() + 1);
+    let mut rest = path;
+    while let Some(start) = memchr(b'%', rest) {
+        let (plain, from) = rest.split_at(start);
+        decoded.extend_from_slice(plain);
+        rest = match escape(from) {
+            Some((byte, after)) if wanted(&decoded, byte) => {
+                decoded.push(byte);
+                after
+            }
+            Some((_, after)) => {
+                decoded.extend(from.iter().take(3));
+                after
+            }
+            None => {
+                decoded.push(b'%');
+                from.get(1..).unwrap_or_default()
+            }
+        };
     }
-    Cow::Owned(decoded)
+    decoded.extend_from_slice(rest);
+    decoded
 }
 
 /// The byte that `%` and these two hexadecimal digits stand for.

@@ -10,8 +10,8 @@
 
 use memchr::memchr;
 
-use self::operation::{Operation, decode, operations_that_change};
-use super::path::{escape, without_query, without_trailing_slashes};
+use self::operation::{Operation, operations_that_change};
+use super::path::{decode, escape, without_query, without_trailing_slashes};
 
 mod operation;
 
@@ -278,57 +278,19 @@ impl Reading {
     }
 }
 
-/// What a byte may mean to the readings of a path.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Meaning {
-    /// Nothing but itself.
-    Plain,
-    Slash,
-    Dot,
-    /// The path ends here.
-    End,
-    /// `%`, `;` or `\`: some reading may change it.
-    Special,
-}
-
-impl Meaning {
-    const fn of(byte: u8) -> Self {
-        match byte {
-            b'/' => Self::Slash,
-            b'.' => Self::Dot,
-            b'?' | b'#' => Self::End,
-            b'%' | b';' | b'\\' => Self::Special,
-            _ => Self::Plain,
-        }
-    }
-}
-
-/// The meanings of all bytes.
-const MEANINGS: [Meaning; 256] = {
-    let mut meanings = [Meaning::Plain; 256];
-    let (mut rest, mut byte) = (meanings.as_mut_slice(), 0_u8);
-    while let [meaning, others @ ..] = rest {
-        *meaning = Meaning::of(byte);
-        byte = byte.wrapping_add(1);
-        rest = others;
-    }
-    meanings
-};
-
 /// The path of a request's `:path`, without query, fragment and a trailing slash, if no operation changes it. `None` for a hidden file's, too,
 /// which is then found out.
 fn ordinary(path: &[u8]) -> Option<&[u8]> {
-    let (mut after_slash, mut end) = (false, path.len());
+    let (mut before, mut end) = (0, path.len());
     for (place, byte) in path.iter().enumerate() {
-        match MEANINGS.get(usize::from(*byte)).copied().unwrap_or(Meaning::Special) {
-            Meaning::Plain => after_slash = false,
-            Meaning::Dot if !after_slash => {}
-            Meaning::Slash if !after_slash => after_slash = true,
-            Meaning::End => {
+        match byte {
+            b'%' | b';' | b'\\' => return None,
+            b'/' | b'.' if before == b'/' => return None,
+            b'?' | b'#' => {
                 end = place;
                 break;
             }
-            Meaning::Slash | Meaning::Dot | Meaning::Special => return None,
+            _ => before = *byte,
         }
     }
     match path.get(..end)? {

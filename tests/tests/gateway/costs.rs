@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use filter::decide::metric::Event;
+use filter::event::Event;
 use host_sim::{Fault, Host, Response, Status};
 use serde_json::{Value, json};
 use tests::client::Client;

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use filter::decide::metric::{Event, LIST};
+use filter::decide::metric::LIST;
+use filter::event::Event;
 use serde_json::{Value, json};
 use tests::artifacts;
 use tests::backend::{Directory, Service};

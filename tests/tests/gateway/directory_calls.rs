@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use filter::decide::metric::Event;
+use filter::event::Event;
 use serde_json::{Value, json};
 use tests::backend::Directory;
 use tests::client::Client;

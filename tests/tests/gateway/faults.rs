@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use filter::decide::metric::{self, Event};
+use filter::decide::metric;
 use filter::decide::outcome::Outcome;
+use filter::event::Event;
 use host_sim::{Fault, Host, LoadError, LogLevel, Plugin, Request, Response, Status};
 use serde_json::{Value, json};
 use tests::gateway::{module, plugin};

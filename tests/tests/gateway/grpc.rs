@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use filter::decide::metric::Event;
+use filter::event::Event;
 use serde_json::{Value, json};
 use tests::clock;
 use tests::envoy::{self, Envoy, Setup, Upstream};

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use filter::decide::metric::Event;
+use filter::event::Event;
 use host_sim::{Fault, Host, LogLevel, Outcome, Request, Response, Status};
 use serde_json::{Value, json};
 use tests::envoy::{Envoy, Setup, Upstream};

@@ -54,17 +54,17 @@ fn what_a_gateway_holds_survives_configurations_without_a_fleet() {
     for (windows, expected) in rows {
         let mut entry = Vec::new();
         let before = write(&mut entry, true, &["minute", "hour"], 0, |record| {
-            *record.name() = Some(42);
+            record.name = Some(42);
             record.counts().for_each(|count| (count.used, count.held) = (2, held));
         });
         assert_eq!(before, ["minute", "hour"]);
         let found = write(&mut entry, false, windows, 1, |record| {
-            assert_eq!(*record.name(), Some(42), "{windows:?}");
+            assert_eq!(record.name, Some(42), "{windows:?}");
             record.counts().for_each(|count| count.used += 1);
         });
         assert_eq!(found, expected, "{windows:?}");
         write(&mut entry, true, &["minute", "hour"], 2, |record| {
-            assert_eq!(*record.name(), Some(42), "{windows:?}");
+            assert_eq!(record.name, Some(42), "{windows:?}");
             for window in quotas(&["minute", "hour"]).iter().map(|quota| quota.window) {
                 let count = record.count(window).unwrap();
                 assert_eq!((count.used, count.held), (3, held), "{windows:?}");
@@ -77,12 +77,12 @@ fn what_a_gateway_holds_survives_configurations_without_a_fleet() {
 fn a_record_of_no_fleet_gets_a_name_and_place_for_what_is_held_from_the_first_configuration_with_one() {
     let mut entry = Vec::new();
     write(&mut entry, false, &["minute"], 0, |record| {
-        assert_eq!(*record.name(), None);
+        assert_eq!(record.name, None);
         record.counts().for_each(|count| count.used = 2);
     });
     let alone = entry.len();
     write(&mut entry, true, &["minute"], 1, |record| {
-        assert_eq!(*record.name(), Some(0), "not known yet");
+        assert_eq!(record.name, Some(0), "not known yet");
         assert!(record.counts().all(|count| (count.used, count.held) == (2, Held::default())));
     });
     assert_eq!(entry.len(), alone + NAME + holding::BYTES);

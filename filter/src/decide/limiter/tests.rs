@@ -345,7 +345,8 @@ fn explained(filter: &mut Filter, method: &str, path: &str, headers: &[(&str, &s
 #[test]
 fn a_decision_is_explained_from_the_key_source_to_the_answer() {
     let fields = r#""key_sources": [{"header": "authorization", "scheme": "Bearer"}, {"query": "key"}],
-        "unknown_key": {"action": "reject"}, "missing_key": {"action": "pass"}"#;
+        "unknown_key": {"action": "reject"}, "missing_key": {"action": "pass"}, "usage_path": "/weir",
+        "log_decisions": true"#;
     let mut filter = Filter::with(fields);
     let free = [("authorization", "Bearer free-1")];
     let quota = |remaining: u32, exhausted: bool| {
@@ -356,7 +357,7 @@ fn a_decision_is_explained_from_the_key_source_to_the_answer() {
     let none = serde_json::json!([]);
     type Row<'a> =
         (&'a str, &'a [(&'a str, &'a str)], [Option<&'a str>; 4], serde_json::Value, &'a str, &'a str);
-    let rows: [Row<'_>; 8] = [
+    let rows: [Row<'_>; 9] = [
         (
             "/links",
             &free,
@@ -412,6 +413,14 @@ fn a_decision_is_explained_from_the_key_source_to_the_answer() {
             none.clone(),
             "unknown_key",
             "answered 400 weir_ambiguous_key",
+        ),
+        (
+            "/weir",
+            &free,
+            [Some("header authorization"), Some("f"), None, Some("standard")],
+            none.clone(),
+            "exempt",
+            "answered 200 weir_usage",
         ),
         ("/r/x", &free, [Some("not read"), None, None, Some("standard")], none, "exempt", "forwarded"),
     ];

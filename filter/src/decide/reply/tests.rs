@@ -116,7 +116,18 @@ fn a_grpc_request_alone_gets_a_grpc_status_and_the_plain_message() {
     let limited = reply(&config(""), Refusal::Limited, Some(0), true, None);
     let expected = "Too many requests: 60 requests per minute on the free plan; retry in 37 s.";
     assert_eq!((limited.grpc_status, limited.body.as_str()), (8, expected));
-    assert_eq!(reply(&config(""), Refusal::UnknownKey, None, true, None).grpc_status, 16);
+    let rows = [
+        (Refusal::NotInPlan, 7),
+        (Refusal::UnknownKey, 16),
+        (Refusal::MissingKey, 16),
+        (Refusal::AmbiguousKey, 3),
+        (Refusal::NotReady, 14),
+    ];
+    let config = config(r#", "not_in_plan": {"status": 402}"#);
+    for (refusal, status) in rows {
+        let found = reply(&config, refusal, Some(0), true, None);
+        assert_eq!(found.grpc_status, status, "{found:?}");
+    }
     assert_eq!(Reply::without_configuration(true).grpc_status, 14);
 }
 

@@ -334,7 +334,7 @@ fn a_quarter_of_the_places_is_for_one_counter_and_each_is_free_when_its_request_
     assert_eq!(admission(&next), Admission::Admitted);
     worker.ask(&mut host, "a");
     let sums = Event::ALL.into_iter().zip(worker.client.events.drain());
-    let full = sums.filter(|((event, _), _)| *event == Event::FleetPlacesFull);
+    let full = sums.filter(|(event, _)| *event == Event::FleetPlacesFull);
     assert_eq!(full.map(|(_, sum)| sum).collect::<Vec<_>>(), [2]);
     drop(others);
 }

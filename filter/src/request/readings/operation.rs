@@ -1,8 +1,6 @@
 //! What upstreams do to paths, one operation at a time.
 
-use memchr::memchr;
-
-use crate::request::path::escape;
+use crate::request::path::{decode, escape};
 
 /// What an upstream may do to a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,39 +104,9 @@ fn without_dot_segments(path: &[u8], name: fn(&[u8]) -> &[u8]) -> Vec<u8> {
 
 /// The bytes of a path that are to be kept.
 fn filtered(path: &[u8], mut keeps: impl FnMut(u8) -> bool) -> Vec<u8> {
-    let mut kept = Vec::with_capacity(path.len());
-    for byte in path {
-        if keeps(*byte) {
-            kept.push(*byte);
-        }
-    }
+    let mut kept = path.to_vec();
+    kept.retain(|byte| keeps(*byte));
     kept
-}
-
-/// Decodes, in one pass, the escapes of bytes that are `wanted` after what has been decoded before them.
-pub(super) fn decode(path: &[u8], wanted: impl Fn(&[u8], u8) -> bool) -> Vec<u8> {
-    let mut decoded = Vec::with_capacity(path.len() + 1);
-    let mut rest = path;
-    while let Some(start) = memchr(b'%', rest) {
-        let (plain, from) = rest.split_at(start);
-        decoded.extend_from_slice(plain);
-        rest = match escape(from) {
-            Some((byte, after)) if wanted(&decoded, byte) => {
-                decoded.push(byte);
-                after
-            }
-            Some((_, after)) => {
-                decoded.extend(from.iter().take(3));
-                after
-            }
-            None => {
-                decoded.push(b'%');
-                from.get(1..).unwrap_or_default()
-            }
-        };
-    }
-    decoded.extend_from_slice(rest);
-    decoded
 }
 
 fn is_slash(byte: u8) -> bool {

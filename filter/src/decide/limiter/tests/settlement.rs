@@ -1,8 +1,8 @@
 use super::*;
-use crate::decide::metric::Event::{
+use crate::decide::settlement::Moment;
+use crate::event::Event::{
     self, CostRefunded as Refunded, CostUnknown as UnknownCost, CostUnsettled as Failed,
 };
-use crate::decide::settlement::Moment;
 
 /// A class `chat` beside those of [`Filter`], whose requests reserve 10 units.
 fn filter(class: &str) -> Filter {
@@ -52,7 +52,7 @@ impl Filter {
     fn events(&mut self) -> Vec<Event> {
         let sums = self.limiter.drain_events(&mut self.host);
         let counted = Event::ALL.into_iter().zip(sums).filter(|(_, sum)| *sum > 0);
-        counted.map(|((event, _), _)| event).collect()
+        counted.map(|(event, _)| event).collect()
     }
 }
 

@@ -1,6 +1,5 @@
 //! A limit on the log lines of errors that every request repeats.
 
-use core::fmt;
 use core::time::Duration;
 
 use arrayvec::ArrayVec;
@@ -18,10 +17,6 @@ pub struct LogLimiter<E, const SECONDS: u64 = 1> {
     left_out: u32,
 }
 
-/// Number of lines that were left out since the last line. Displayed as the end of a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeftOut(pub u32);
-
 impl<E, const SECONDS: u64> Default for LogLimiter<E, SECONDS> {
     fn default() -> Self {
         Self { logged: ArrayVec::new(), left_out: 0 }
@@ -29,8 +24,9 @@ impl<E, const SECONDS: u64> Default for LogLimiter<E, SECONDS> {
 }
 
 impl<E: PartialEq, const SECONDS: u64> LogLimiter<E, SECONDS> {
-    /// Whether `error` is to be logged now. While the clock fails (`None`), each error is logged once.
-    pub fn admit(&mut self, error: E, now: Option<Timestamp>) -> Option<LeftOut> {
+    /// The end of the line if `error` is to be logged now: how many lines were left out since the last one. While the clock fails (`None`), each
+    /// error is logged once.
+    pub fn admit(&mut self, error: E, now: Option<Timestamp>) -> Option<String> {
         if let Some(now) = now {
             // A clock that has stepped back ends the interval, too.
             self.logged
@@ -42,17 +38,11 @@ impl<E: PartialEq, const SECONDS: u64> LogLimiter<E, SECONDS> {
             self.left_out = self.left_out.saturating_add(1);
             return None;
         }
-        Some(LeftOut(core::mem::take(&mut self.left_out)))
-    }
-}
-
-impl fmt::Display for LeftOut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            0 => Ok(()),
-            1 => f.write_str(" (1 more error line was left out)"),
-            more => write!(f, " ({more} more error lines were left out)"),
-        }
+        Some(match core::mem::take(&mut self.left_out) {
+            0 => String::new(),
+            1 => " (1 more error line was left out)".to_owned(),
+            more => format!(" ({more} more error lines were left out)"),
+        })
     }
 }
 
@@ -60,32 +50,36 @@ impl fmt::Display for LeftOut {
 mod tests {
     use super::*;
 
+    const NONE: Option<&str> = Some("");
+    const ONE: Option<&str> = Some(" (1 more error line was left out)");
+    const TWO: Option<&str> = Some(" (2 more error lines were left out)");
+
     #[test]
     fn each_error_is_logged_once_a_second_with_the_number_of_lines_left_out() {
         let at = |milliseconds: u64| Some(Timestamp::from_nanos(60_000_000_000 + milliseconds * 1_000_000));
         let mut limiter = LogLimiter::<_>::default();
-        // the error, the instant, the number of lines left out if it is logged
+        // the error, the instant, the end of the line if it is logged
         let steps = [
-            ('a', at(0), Some(0)),
+            ('a', at(0), NONE),
             ('a', at(0), None),
             ('a', at(999), None),
-            ('b', at(999), Some(2)),
+            ('b', at(999), TWO),
             ('b', at(999), None),
-            ('a', at(1000), Some(1)),
+            ('a', at(1000), ONE),
             ('b', at(1998), None),
-            ('b', at(1999), Some(1)),
+            ('b', at(1999), ONE),
             // The clock steps back.
-            ('b', at(1500), Some(0)),
+            ('b', at(1500), NONE),
             ('b', at(1500), None),
             // The clock fails.
             ('b', None, None),
-            ('c', None, Some(2)),
+            ('c', None, TWO),
             ('c', None, None),
-            ('c', at(1600), Some(1)),
+            ('c', at(1600), ONE),
             ('b', at(1600), None),
         ];
         for (place, (error, now, expected)) in steps.into_iter().enumerate() {
-            assert_eq!(limiter.admit(error, now), expected.map(LeftOut), "step {place}: {error} at {now:?}");
+            assert_eq!(limiter.admit(error, now).as_deref(), expected, "step {place}: {error} at {now:?}");
         }
     }
 
@@ -96,13 +90,8 @@ mod tests {
             let now = Some(Timestamp::from_seconds(second));
             let logged = (0..100).filter_map(|error| limiter.admit(error, now));
             let left_out: Vec<_> = logged.collect();
-            assert_eq!((left_out.len(), left_out[0]), (8, LeftOut(if second == 0 { 0 } else { 92 })));
+            let first = if second == 0 { "" } else { " (92 more error lines were left out)" };
+            assert_eq!((left_out.len(), left_out[0].as_str()), (8, first));
         }
-    }
-
-    #[test]
-    fn the_number_ends_the_line() {
-        let lines = [0, 1, 2].map(|left_out| LeftOut(left_out).to_string());
-        assert_eq!(lines, ["", " (1 more error line was left out)", " (2 more error lines were left out)"]);
     }
 }
