@@ -4,7 +4,6 @@
 //! that are not UTF-8, and a panic ends the VM; here every status comes back as a value.
 
 use core::fmt;
-use core::mem::ManuallyDrop;
 use core::ptr::null_mut;
 use core::time::Duration;
 
@@ -99,18 +98,6 @@ impl AsRef<[u8]> for Returned {
         }
         // SAFETY: see `returned`: these bytes are filled, and nobody else refers to them until this value is dropped.
         unsafe { core::slice::from_raw_parts(self.data, self.size) }
-    }
-}
-
-impl Returned {
-    /// The same, without copying.
-    pub(crate) fn into_vec(self) -> Vec<u8> {
-        let value = ManuallyDrop::new(self);
-        if value.data.is_null() {
-            return Vec::new();
-        }
-        // SAFETY: as in `drop`, which this takes the place of.
-        unsafe { Vec::from_raw_parts(value.data, value.size, value.size) }
     }
 }
 
