@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use http::header::{ETAG, IF_NONE_MATCH};
@@ -24,6 +24,7 @@ pub struct KeyList {
     /// The row of the last key with each of its plans.
     last: [String; 2],
     changes: AtomicUsize,
+    is_revoked: AtomicBool,
     served: AtomicU64,
     /// Whether there are pages and changes, or one document.
     has_pages: bool,
@@ -56,12 +57,19 @@ impl KeyList {
         rows.push(String::new());
         let page = if has_pages { PAGE } else { keys };
         let pages = rows.chunks(page).map(|rows| rows.join(",")).collect();
-        Self { pages, last, changes: AtomicUsize::new(0), served: AtomicU64::new(0), has_pages }
+        let (changes, is_revoked, served) = Default::default();
+        Self { pages, last, changes, is_revoked, served, has_pages }
     }
 
     /// From here on the last key has its other plan.
     pub fn change(&self) {
         self.changes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// From here on a document has the last key no more.
+    pub fn revoke(&self) {
+        self.is_revoked.store(true, Ordering::SeqCst);
+        self.change();
     }
 
     /// Bytes of all bodies so far.
@@ -93,6 +101,10 @@ impl KeyList {
             let _ = write!(body, r#""keys":[{}"#, self.pages[page]);
             let is_last = page + 1 == self.pages.len();
             let _ = match is_last {
+                true if self.is_revoked.load(Ordering::SeqCst) => {
+                    body.truncate(body.trim_end_matches(',').len());
+                    write!(body, "]}}")
+                }
                 true => write!(body, "{last}]}}"),
                 false => write!(body, r#"],"next":"{}"}}"#, page + 1),
             };

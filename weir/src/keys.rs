@@ -32,8 +32,8 @@ impl Keys {
             )));
         };
         let document = Bytes::from(fs::read(file).map_err(Failure::file(file))?);
-        let Summary { rows, skipped, over_capacity } = summary(document.to_vec(), config)
-            .map_err(|error| Failure::Missed(format!("{name}: {error}")))?;
+        let Summary { rows, skipped, over_capacity } =
+            summary(&document, config).map_err(|error| Failure::Missed(format!("{name}: {error}")))?;
         let mut told = format!("{name}: {rows} keys");
         let left_out = [
             (skipped, "malformed, or without a plan or class of the configuration"),

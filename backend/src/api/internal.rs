@@ -52,8 +52,8 @@ async fn metrics(State(app): State<Shared>, headers: HeaderMap) -> Result<Respon
 
 /// Rows of a page, unless fewer are asked for.
 const PAGE_ROWS: u32 = 20_000;
-/// Bytes of a page at which no further row is added. Envoy breaks answers off at 32 MiB.
-const PAGE_BYTES: usize = 4 << 20;
+/// Most bytes of a page's rows. The gateway refuses a page of more than 4 MiB, which also has a version and a cursor.
+const PAGE_BYTES: usize = (4 << 20) - 4096;
 
 /// Where a page begins.
 #[derive(Clone, Copy, Debug)]
@@ -167,7 +167,10 @@ fn page(rows: Vec<ListedKey>, from: Cursor, limit: u32, (version, since): (Strin
     let mut page = Page { version, since, keys: Vec::new(), removed: Vec::new(), next: None };
     let (mut on_page, mut bytes, mut last) = (0, 0, None);
     for ListedKey { position, is_revoked, key } in rows {
-        if on_page == limit || bytes >= PAGE_BYTES {
+        let limits = key.limits.unwrap_or_default();
+        let entry = Entry { sha256: key.sha256, subscriber: key.id, plan: key.plan, limits };
+        bytes += entry.bytes();
+        if on_page == limit || (bytes > PAGE_BYTES && on_page > 0) {
             page.next = last.map(|position| match from {
                 Cursor::List(_) => Cursor::List(position).to_string(),
                 Cursor::Changes(_) => Cursor::Changes(position).to_string(),
@@ -176,14 +179,9 @@ fn page(rows: Vec<ListedKey>, from: Cursor, limit: u32, (version, since): (Strin
         }
         on_page += 1;
         last = Some(position);
-        if is_revoked {
-            bytes += key.sha256.len() + 3;
-            page.removed.push(key.sha256);
-        } else {
-            let limits = key.limits.unwrap_or_default();
-            let entry = Entry { sha256: key.sha256, subscriber: key.id, plan: key.plan, limits };
-            bytes += entry.bytes();
-            page.keys.push(entry);
+        match is_revoked {
+            true => page.removed.push(entry.sha256),
+            false => page.keys.push(entry),
         }
     }
     page

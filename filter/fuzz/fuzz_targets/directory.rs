@@ -1,13 +1,11 @@
-//! A directory's page is taken whole, row by row, or not at all; and one that is not taken changes nothing.
+//! A directory's page is taken whole or not at all, and one that is not taken changes nothing.
 #![no_main]
 
 use std::sync::LazyLock;
-use std::time::Duration;
 
 use filter::config::Config;
 use filter::count::shared_data::{Cas, HostError, SharedData, Swap, VmLocalData};
-use filter::count::swap::{CounterHost, LogLevel};
-use filter::directory::{Directory, Keys, News, Pace, Readiness, Storage};
+use filter::directory::{Directory, Keys, News, Readiness, Storage};
 use filter::time::Timestamp;
 use libfuzzer_sys::fuzz_target;
 
@@ -32,23 +30,14 @@ impl SharedData for Host {
     }
 }
 
-impl CounterHost for Host {
-    fn now(&mut self) -> Result<Timestamp, HostError> {
-        Ok(Timestamp::from_seconds(100))
-    }
-
-    fn log(&mut self, _: LogLevel, _: std::fmt::Arguments<'_>) {}
-}
-
 /// Whether the page was taken.
 fn answer(directory: &mut Directory, host: &mut Host, seconds: u64, body: &[u8]) -> bool {
     let now = Timestamp::from_seconds(seconds);
-    directory.tick(host, now).expect("a tick");
+    directory.look(host, now).expect("a look");
     assert!(directory.poll(now).is_some());
-    let mut failure = directory.answer(host, Some((b"200", Some(b"\"1\""))), body.to_vec(), now);
+    let mut failure = directory.answer(host, &CONFIG.catalog, Some((b"200", Some(b"\"1\""))), body, now);
     while directory.has_work() {
-        let pace = Pace { slice: Duration::from_secs(1), most_units: 4096 };
-        failure = failure.or(directory.work(host, &CONFIG.catalog, pace));
+        failure = failure.or(directory.work(host, 4096, now));
     }
     !matches!(failure, Some(News::Failure(_)))
 }

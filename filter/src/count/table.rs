@@ -86,22 +86,10 @@ impl DirectoryNames {
         self.0.entry(FIRST_OF_DIRECTORY + u32::from(number))
     }
 
-    /// What the list is as a whole.
+    /// What the list is as a whole, and who may write it.
     #[must_use]
     pub fn head(&self) -> EntryName {
         self.rows(LIST_ENTRIES)
-    }
-
-    /// Written to find out what kind of host this is.
-    #[must_use]
-    pub fn probe(&self) -> EntryName {
-        self.rows(LIST_ENTRIES + 2)
-    }
-
-    /// Who may write the list.
-    #[must_use]
-    pub fn lease(&self) -> EntryName {
-        self.rows(LIST_ENTRIES + 1)
     }
 }
 
@@ -336,8 +324,8 @@ mod tests {
         let last = tables.entry(Table::Strangers, Fingerprint::from_number(1));
         let names = DirectoryNames::new("");
         let directory: HashSet<_> =
-            (0..LIST_ENTRIES).map(|number| names.rows(number)).chain([names.head(), names.lease()]).collect();
-        assert_eq!(directory.len(), usize::from(LIST_ENTRIES) + 2);
+            (0..LIST_ENTRIES).map(|number| names.rows(number)).chain([names.head()]).collect();
+        assert_eq!(directory.len(), usize::from(LIST_ENTRIES) + 1);
         let lasts =
             (entries_for(largest.known) - 2..).map_while(|number| tables.known_entry(number)).chain([last]);
         assert!(lasts.inspect(|name| assert!(!directory.contains(name), "{name:?}")).count() > 2);

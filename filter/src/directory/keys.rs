@@ -78,7 +78,7 @@ pub enum Again {
 }
 
 fn mark(row: Row<'_>) -> u64 {
-    SipHasher24::new().hash(row.content())
+    SipHasher24::new().hash(row.content)
 }
 
 /// The keys of a directory.

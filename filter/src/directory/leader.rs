@@ -1,7 +1,9 @@
-//! Which VM of the process polls and writes: a lease in shared data, as a state machine without a host.
+//! Which VM of the process polls and writes: a lease in the list's head, as a state machine without a host.
 //!
 //! An old configuration lives on while its connections drain, and a VM that was held up may still believe that it leads. So the lease has an
 //! epoch, which each new leader raises, and each entry of the list carries that of its writer: a writer that finds a higher one stops.
+
+use serde::{Deserialize, Serialize};
 
 /// How long a lease holds, in milliseconds.
 pub(super) const TERM: u64 = 1000;
@@ -9,15 +11,12 @@ pub(super) const TERM: u64 = 1000;
 /// Polls in a row whose failure makes a leader give way to another configuration.
 const MOST_FAILURES: u32 = 3;
 
-/// Ticks without a leader after which a configuration takes the lease although a newer one follows it: that one may have gone, for a roll-back
+/// Looks without a leader after which a configuration takes the lease although a newer one follows it: that one may have gone, for a roll-back
 /// to a configuration that still lives configures nothing.
-const TICKS_OF_RETIRED: u32 = 10;
-
-/// Bytes of a lease: epoch u32, holder u64, configuration u64, gave_way u64, end u64, little-endian.
-const BYTES: usize = 4 + 4 * 8;
+const LOOKS_OF_RETIRED: u32 = 10;
 
 /// Who leads, and until when. Times are in milliseconds since the epoch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Lease {
     pub(super) epoch: u32,
     /// A random number of the holder.
@@ -30,48 +29,14 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    pub(super) fn encode(&self, entry: &mut Vec<u8>) {
-        entry.clear();
-        entry.extend(self.epoch.to_le_bytes());
-        for number in [self.holder, self.configuration, self.gave_way, self.end] {
-            entry.extend(number.to_le_bytes());
-        }
-    }
-
-    /// Other bytes than those of a lease read as a lease that was never held.
-    pub(super) fn decode(entry: &[u8]) -> Self {
-        let Ok(entry) = <&[u8; BYTES]>::try_from(entry) else { return Self::default() };
-        let Some((epoch, rest)) = entry.split_first_chunk() else { return Self::default() };
-        let (numbers, _) = rest.as_chunks();
-        let number = |place| numbers.get(place).map_or(0, |number| u64::from_le_bytes(*number));
-        Self {
-            epoch: u32::from_le_bytes(*epoch),
-            holder: number(0),
-            configuration: number(1),
-            gave_way: number(2),
-            end: number(3),
-        }
-    }
-
     /// Whether it has expired. An end that is further ahead than a lease lasts is void: the clock has stepped back.
     fn is_vacant(&self, now: u64) -> bool {
         self.end <= now || self.end > now + TERM
     }
 }
 
-/// What a candidate makes of the lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Move {
-    /// Another leads, or may.
-    Follow,
-    /// It leads, and the lease stays as it is.
-    Lead,
-    /// It leads once this is stored.
-    Store(Lease),
-}
-
 /// A configuration in one VM.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Candidate {
     holder: u64,
     configuration: u64,
@@ -90,20 +55,12 @@ pub(super) struct Candidate {
 impl Candidate {
     pub(super) fn new(holder: u64, configuration: u64) -> Self {
         // 0 stands for none.
-        let configuration = configuration.max(1);
-        Self {
-            holder,
-            configuration,
-            has_looked: false,
-            is_retired: false,
-            vacant: 0,
-            failures: 0,
-            leads: None,
-        }
+        Self { holder, configuration: configuration.max(1), ..Self::default() }
     }
 
-    /// What to make of the lease. May be asked again if it has changed meanwhile; [`Candidate::moved`] takes what came of it.
-    pub(super) fn consider(&self, lease: &Lease, now: u64) -> Move {
+    /// The lease with which it leads; `None` if another leads, or may. May be asked again if the lease has changed meanwhile;
+    /// [`Candidate::moved`] takes what came of it.
+    pub(super) fn consider(&self, lease: &Lease, now: u64) -> Option<Lease> {
         if lease.holder == self.holder && self.leads == Some(lease.epoch) {
             let gave_way = match self.failures {
                 MOST_FAILURES.. => self.configuration,
@@ -111,13 +68,11 @@ impl Candidate {
                 _ => lease.gave_way,
             };
             let is_fresh = !lease.is_vacant(now) && lease.end - now > TERM / 2;
-            return match is_fresh && gave_way == lease.gave_way {
-                true => Move::Lead,
-                false => Move::Store(Lease { gave_way, end: now + TERM, ..*lease }),
-            };
+            let end = if is_fresh && gave_way == lease.gave_way { lease.end } else { now + TERM };
+            return Some(Lease { gave_way, end, ..*lease });
         }
         let takes = match lease.is_vacant(now) {
-            true => !self.is_retired || self.vacant >= TICKS_OF_RETIRED,
+            true => !self.is_retired || self.vacant >= LOOKS_OF_RETIRED,
             false => {
                 let is_other = lease.configuration != self.configuration;
                 let has_failed = lease.gave_way == self.configuration;
@@ -125,10 +80,7 @@ impl Candidate {
                 is_other && !has_failed && (!self.has_looked && !self.is_retired || gives_way)
             }
         };
-        if !takes {
-            return Move::Follow;
-        }
-        Move::Store(Lease {
+        takes.then_some(Lease {
             epoch: lease.epoch.wrapping_add(1),
             holder: self.holder,
             configuration: self.configuration,
@@ -137,17 +89,13 @@ impl Candidate {
         })
     }
 
-    /// Takes what came of the move on this lease. Returns whether the candidate leads since now.
-    pub(super) fn moved(&mut self, from: &Lease, made: Move, now: u64) -> bool {
+    /// Takes what came of a look at this lease: the one with which the candidate leads. Returns whether it leads since now.
+    pub(super) fn moved(&mut self, from: &Lease, to: Option<Lease>, now: u64) -> bool {
         self.has_looked = true;
         self.vacant = if from.is_vacant(now) { self.vacant.saturating_add(1) } else { 0 };
-        let before = self.leads;
-        self.leads = match made {
-            Move::Follow => None,
-            Move::Lead => before,
-            Move::Store(lease) => Some(lease.epoch),
-        };
-        let is_new = self.leads.is_some() && self.leads != before;
+        let leads = to.map(|lease| lease.epoch);
+        let is_new = leads.is_some() && leads != self.leads;
+        self.leads = leads;
         if is_new {
             self.failures = 0;
         }
@@ -155,9 +103,8 @@ impl Candidate {
     }
 
     /// The lease given up, if it is this candidate's.
-    pub(super) fn give_up(&mut self, lease: &Lease) -> Option<Lease> {
+    pub(super) fn give_up(&self, lease: &Lease) -> Option<Lease> {
         let is_holder = lease.holder == self.holder && self.leads == Some(lease.epoch);
-        self.leads = None;
         is_holder.then_some(Lease { end: 0, ..*lease })
     }
 }
@@ -191,11 +138,9 @@ mod tests {
         /// The candidate looks at the lease. Returns whether it leads then.
         fn look(&mut self, place: usize) -> bool {
             let candidate = &mut self.candidates[place];
-            let made = candidate.consider(&self.lease, self.now);
-            candidate.moved(&self.lease, made, self.now);
-            if let Move::Store(lease) = made {
-                self.lease = lease;
-            }
+            let to = candidate.consider(&self.lease, self.now);
+            candidate.moved(&self.lease, to, self.now);
+            self.lease = to.unwrap_or(self.lease);
             candidate.leads.is_some()
         }
 
@@ -203,17 +148,6 @@ mod tests {
         fn tick(&mut self, alive: &[usize]) -> Vec<usize> {
             self.now += 100;
             alive.iter().copied().filter(|place| self.look(*place)).collect()
-        }
-    }
-
-    #[test]
-    fn a_lease_is_read_as_it_was_written() {
-        let lease = Lease { epoch: 1, holder: 2, configuration: 3, gave_way: 4, end: 5 };
-        let mut entry = Vec::new();
-        lease.encode(&mut entry);
-        assert_eq!(Lease::decode(&entry), lease);
-        for odd in [&entry[1..], &[], b"foreign"] {
-            assert_eq!(Lease::decode(odd), Lease::default());
         }
     }
 

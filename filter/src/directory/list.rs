@@ -1,4 +1,4 @@
-//! The list in shared data: rows in a fixed table of entries, found by the first bits of a key's digest, a head and a lease.
+//! The list in shared data: rows in a fixed table of entries, found by the first bits of a key's digest, and a head.
 //!
 //! A list is written row by row, each in one compare-and-swap of its entry. Hosts cannot delete, so an entry is written anew without the rows
 //! that go. Nothing is padded, and an entry is searched from its start: it has 18 rows where the list has 300,000.
@@ -7,10 +7,9 @@ use core::cell::RefCell;
 use std::rc::Rc;
 
 use super::head::Head;
-use super::leader::Lease;
 use super::row::{Generation, Row, split_first};
 use crate::count::fingerprint::KeyDigest;
-use crate::count::shared_data::{Cas, HostError, SharedData, Swap, VmLocalData, is_strict};
+use crate::count::shared_data::{Cas, HostError, SharedData, VmLocalData};
 use crate::count::swap::{CountError, Step, swap};
 use crate::count::table::{DirectoryNames, EntryName, LIST_ENTRIES};
 
@@ -24,66 +23,16 @@ pub(super) enum ListError {
     Superseded,
 }
 
-/// Where a list is: in the host's shared data or, if it has none, in this VM. Clones are the same.
+/// A list that this VM keeps because the host has no shared data; empty if the host has. Clones are the same.
 #[derive(Clone, Debug, Default)]
 pub struct Storage(Rc<RefCell<Option<VmLocalData>>>);
-
-/// One of the two.
-pub(super) enum Data<'d, D> {
-    Host(&'d mut D),
-    Local(&'d Storage),
-}
-
-/// What one of the two has returned.
-pub(super) enum Value<V> {
-    Host(V),
-    Local(Vec<u8>),
-}
-
-impl<V: AsRef<[u8]>> AsRef<[u8]> for Value<V> {
-    fn as_ref(&self) -> &[u8] {
-        match self {
-            Self::Host(value) => value.as_ref(),
-            Self::Local(value) => value,
-        }
-    }
-}
-
-impl Storage {
-    pub(super) fn of<'d, D: SharedData>(&'d self, host: &'d mut D) -> Data<'d, D> {
-        match self.0.borrow().is_some() {
-            true => Data::Local(self),
-            false => Data::Host(host),
-        }
-    }
-}
-
-impl<D: SharedData> SharedData for Data<'_, D> {
-    type Value = Value<D::Value>;
-
-    fn get(&mut self, name: &[u8]) -> Result<Option<(Self::Value, Cas)>, HostError> {
-        Ok(match self {
-            Self::Host(host) => host.get(name)?.map(|(value, cas)| (Value::Host(value), cas)),
-            Self::Local(Storage(data)) => {
-                let found = data.borrow_mut().get_or_insert_default().get(name)?;
-                found.map(|(value, cas)| (Value::Local(value), cas))
-            }
-        })
-    }
-
-    fn set(&mut self, name: &[u8], value: &[u8], cas: Cas) -> Result<Swap, HostError> {
-        match self {
-            Self::Host(host) => host.set(name, value, cas),
-            Self::Local(Storage(data)) => data.borrow_mut().get_or_insert_default().set(name, value, cas),
-        }
-    }
-}
 
 /// What became of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stored {
     Added,
     Changed,
+    Removed,
     /// It said the same before.
     Same,
     /// It is new, and the list is full.
@@ -143,31 +92,45 @@ impl List {
         Self { names: DirectoryNames::new(namespace), storage, next: Vec::new() }
     }
 
-    /// Reads an entry. A host that has no shared data has the VM keep the list from then on.
+    /// Reads an entry. If the host has no shared data, the VM keeps the list from then on.
     fn get<D: SharedData, T>(
         &self,
         host: &mut D,
         name: EntryName,
         read: impl FnOnce(&[u8]) -> T,
     ) -> Result<Option<T>, HostError> {
-        let found = self.storage.of(host).get(name.as_bytes());
-        match found {
-            Err(error) if error.is_unimplemented() => {
-                self.storage.0.borrow_mut().get_or_insert_default();
-                Ok(None)
+        let storage = &mut *self.storage.0.borrow_mut();
+        if storage.is_none() {
+            match host.get(name.as_bytes()) {
+                Err(error) if error.is_unimplemented() => {}
+                found => return Ok(found?.map(|(entry, _)| read(entry.as_ref()))),
             }
-            found => Ok(found?.map(|(entry, _)| read(entry.as_ref()))),
         }
+        let found = storage.get_or_insert_default().get(name.as_bytes())?;
+        Ok(found.map(|(entry, _)| read(&entry)))
     }
 
-    /// Whether the host has no shared data, so that each VM has a list.
-    pub(super) fn is_local(&self) -> bool {
-        self.storage.0.borrow().is_some()
-    }
-
-    /// Whether the host is known to let a VM set the interval of its ticks more than once: all do that have shared data, but the strict one.
-    pub(super) fn host_sets_ticks_again<D: SharedData>(&self, host: &mut D) -> Result<bool, HostError> {
-        Ok(!self.is_local() && !is_strict(host, self.names.probe().as_bytes())?)
+    /// Takes a step on an entry, which writes what is to be stored into its second argument. If the host has no shared data, the VM keeps the
+    /// list from then on.
+    fn swap<D: SharedData, T>(
+        &mut self,
+        host: &mut D,
+        name: EntryName,
+        mut step: impl FnMut(&[u8], &mut Vec<u8>) -> Result<Step<T>, ListError>,
+    ) -> Result<T, ListError> {
+        fn entry(stored: Option<(&[u8], Cas)>) -> &[u8] {
+            stored.map_or(&[], |(entry, _)| entry)
+        }
+        let Self { storage, next, .. } = self;
+        let storage = &mut *storage.0.borrow_mut();
+        if storage.is_none() {
+            match swap(host, name.as_bytes(), next, |_, stored, next| step(entry(stored), next)) {
+                Err(ListError::Swap(CountError::Host(error))) if error.is_unimplemented() => {}
+                done => return done,
+            }
+        }
+        let local = storage.get_or_insert_default();
+        swap(local, name.as_bytes(), next, |_, stored, next| step(entry(stored), next))
     }
 
     /// The head; `None` if there is none.
@@ -175,7 +138,7 @@ impl List {
         Ok(self.get(host, self.names.head(), Head::decode)?.flatten())
     }
 
-    /// What `read` makes of a key's row.
+    /// What `read_row` makes of a key's row.
     pub(super) fn find<D: SharedData, T>(
         &self,
         host: &mut D,
@@ -198,46 +161,29 @@ impl List {
         self.get(host, self.names.rows(number), |entry| rows(read(entry).1).for_each(see)).map(|_| ())
     }
 
-    /// Takes a step on the lease.
-    pub(super) fn lease<D: SharedData, T>(
+    /// Takes a step on the head: it returns a result, and the head that is to be stored, if one is.
+    pub(super) fn change_head<D: SharedData, T>(
         &mut self,
         host: &mut D,
-        mut step: impl FnMut(&Lease) -> (T, Option<Lease>),
+        mut step: impl FnMut(Option<Head>) -> Result<(T, Option<Head>), ListError>,
     ) -> Result<T, ListError> {
-        let name = self.names.lease();
-        swap(&mut self.storage.of(host), name.as_bytes(), &mut self.next, |_, entry, next| {
-            let lease = entry.map(|(entry, _)| Lease::decode(entry)).unwrap_or_default();
-            Ok(match step(&lease) {
-                (result, None) => Step::Keep(result),
-                (result, Some(lease)) => {
-                    lease.encode(next);
+        self.swap(host, self.names.head(), |entry, next| {
+            let (result, head) = step(Head::decode(entry))?;
+            Ok(match head {
+                None => Step::Keep(result),
+                Some(head) => {
+                    head.encode(next);
                     Step::Store(result)
                 }
             })
         })
     }
 
-    /// Stores the head. That of a later leader stays.
+    /// Stores the head of a leader. That of a later leader stays.
     pub(super) fn write_head<D: SharedData>(&mut self, host: &mut D, head: &Head) -> Result<(), ListError> {
-        self.change_head(host, head.epoch, |_| (head.clone(), ()))
-    }
-
-    /// Stores, as the leader of an epoch, what becomes of the head that is there. Returns what else `change` does.
-    pub(super) fn change_head<D: SharedData, T>(
-        &mut self,
-        host: &mut D,
-        epoch: u32,
-        mut change: impl FnMut(Option<Head>) -> (Head, T),
-    ) -> Result<T, ListError> {
-        let name = self.names.head();
-        swap(&mut self.storage.of(host), name.as_bytes(), &mut self.next, |_, entry, next| {
-            let stored = entry.and_then(|(entry, _)| Head::decode(entry));
-            if stored.as_ref().is_some_and(|stored| stored.epoch > epoch) {
-                return Err(ListError::Superseded);
-            }
-            let (head, result) = change(stored);
-            head.encode(next);
-            Ok(Step::Store(result))
+        self.change_head(host, |stored| match stored {
+            Some(stored) if stored.lease.epoch > head.lease.epoch => Err(ListError::Superseded),
+            Some(_) | None => Ok(((), Some(head.clone()))),
         })
     }
 
@@ -249,9 +195,8 @@ impl List {
         (number, epoch): (u16, u32),
         mut step: impl FnMut(&[u8], &mut Vec<u8>) -> Step<T>,
     ) -> Result<T, ListError> {
-        let name = self.names.rows(number);
-        swap(&mut self.storage.of(host), name.as_bytes(), &mut self.next, |_, entry, next| {
-            let (of_entry, rows) = entry.map_or((0, &[][..]), |(entry, _)| read(entry));
+        self.swap(host, self.names.rows(number), |entry, next| {
+            let (of_entry, rows) = read(entry);
             if of_entry > epoch {
                 return Err(ListError::Superseded);
             }
@@ -261,7 +206,8 @@ impl List {
         })
     }
 
-    /// Stores a row in a generation. `has_place`: whether the list may grow.
+    /// Stores a row in a generation, or removes its key's. `has_place`: whether the list may grow. An entry is written even if there was no row to
+    /// remove, so that no earlier leader can bring the row back.
     pub(super) fn store<D: SharedData>(
         &mut self,
         host: &mut D,
@@ -273,32 +219,20 @@ impl List {
         self.write(host, (entry_of(row.digest), epoch), |found, next| {
             let (before, other, after) = around(found, row.digest);
             let stored = match other {
-                Some(other) if other.says_the_same(&row) => Stored::Same,
+                Some(_) if row.removes() => Stored::Removed,
+                None if row.removes() => Stored::Same,
+                Some(other) if other.content == row.content => Stored::Same,
                 Some(_) => Stored::Changed,
                 None if has_place => Stored::Added,
                 None => return Step::Keep(Stored::Refused),
             };
-            // First, because other bytes than rows may follow the rows.
-            row.push_as(generation, next);
+            if !row.removes() {
+                // First, because other bytes than rows may follow the rows.
+                row.push_as(generation, next);
+            }
             next.extend(before);
             next.extend(after);
             Step::Store(stored)
-        })
-    }
-
-    /// Removes a key's row. Returns whether there was one. The entry is written even if there was none, so that no earlier leader can bring the
-    /// row back.
-    pub(super) fn remove<D: SharedData>(
-        &mut self,
-        host: &mut D,
-        epoch: u32,
-        digest: &KeyDigest,
-    ) -> Result<bool, ListError> {
-        self.write(host, (entry_of(digest), epoch), |found, next| {
-            let (before, row, after) = around(found, digest);
-            next.extend(before);
-            next.extend(after);
-            Step::Store(row.is_some())
         })
     }
 
@@ -327,9 +261,10 @@ impl List {
 
 #[cfg(test)]
 mod tests {
-    use super::super::head::State;
-    use super::super::row::push;
+    use super::super::leader::Lease;
+    use super::super::row::{push, push_removal};
     use super::*;
+    use crate::count::shared_data::Swap;
 
     fn row(byte: u8, plan: &str) -> Vec<u8> {
         let mut rows = Vec::new();
@@ -360,6 +295,13 @@ mod tests {
             let bytes = row(byte, plan);
             let (row, _) = split_first(&bytes).unwrap();
             self.list.store(&mut self.host, epoch, row, generation, true)
+        }
+
+        fn remove(&mut self, epoch: u32, byte: u8) -> Result<Stored, ListError> {
+            let mut bytes = Vec::new();
+            push_removal(&mut bytes, &[byte; 32]);
+            let (row, _) = split_first(&bytes).unwrap();
+            self.list.store(&mut self.host, epoch, row, 1, true)
         }
 
         fn plan(&mut self, byte: u8) -> Option<String> {
@@ -395,8 +337,11 @@ mod tests {
         push(&mut rows, &digests[0], ["d", "s", "", ""]);
         let row = split_first(&rows).unwrap().0;
         assert_eq!(table.list.store(&mut table.host, 1, row, 2, true), Ok(Stored::Changed));
-        for expected in [true, false] {
-            assert_eq!(table.list.remove(&mut table.host, 1, &digests[1]), Ok(expected));
+        let mut removal = Vec::new();
+        push_removal(&mut removal, &digests[1]);
+        for expected in [Stored::Removed, Stored::Same] {
+            let row = split_first(&removal).unwrap().0;
+            assert_eq!(table.list.store(&mut table.host, 1, row, 2, false), Ok(expected));
         }
         assert_eq!(plans(&mut table), [Some("d".to_owned()), None, Some("c".to_owned())]);
         let swept = table.list.sweep(&mut table.host, (entry_of(&digests[0]), 1), Some(2));
@@ -416,7 +361,7 @@ mod tests {
     /// A leader that was held up writes an older answer. Whatever its successor has done with the entry, the answer does not come back.
     #[test]
     fn a_late_write_of_an_earlier_leader_changes_nothing() {
-        let removes = |table: &mut Table| table.list.remove(&mut table.host, 2, &[1; 32]).is_ok();
+        let removes = |table: &mut Table| table.remove(2, 1).is_ok();
         let sweeps =
             |table: &mut Table| table.list.sweep(&mut table.host, (entry_of(&[1; 32]), 2), Some(9)).is_ok();
         let successors: [(&str, Successor, Option<&str>); 4] = [
@@ -432,14 +377,14 @@ mod tests {
             }
             assert!(succeeds(&mut table), "{what}");
             assert_eq!(table.store(1, 1, "late", 1), Err(ListError::Superseded), "{what}");
-            assert_eq!(table.list.remove(&mut table.host, 1, &[1; 32]), Err(ListError::Superseded), "{what}");
+            assert_eq!(table.remove(1, 1), Err(ListError::Superseded), "{what}");
             assert_eq!(table.plan(1).as_deref(), expected, "{what}");
         }
         let mut table = Table::new();
-        let head = |epoch| Head { epoch, state: State::Complete, ..Head::default() };
+        let head = |epoch| Head { lease: Lease { epoch, ..Lease::default() }, ..Head::default() };
         assert_eq!(table.list.write_head(&mut table.host, &head(2)), Ok(()));
         assert_eq!(table.list.write_head(&mut table.host, &head(1)), Err(ListError::Superseded));
-        assert_eq!(table.list.head(&mut table.host).unwrap().unwrap().epoch, 2);
+        assert_eq!(table.list.head(&mut table.host).unwrap().unwrap().lease.epoch, 2);
     }
 
     #[test]
@@ -479,12 +424,15 @@ mod tests {
                 Err(HostError { call: "proxy_set_shared_data", status: 12 })
             }
         }
-        let storage = Storage::default();
-        let [mut one, other] = [storage.clone(), storage].map(|storage| List::new("", storage));
-        assert_eq!((one.is_local(), one.head(&mut None)), (false, Ok(Option::None)));
-        assert!(one.is_local() && other.is_local());
-        let bytes = row(1, "pro");
-        assert_eq!(one.store(&mut None, 1, split_first(&bytes).unwrap().0, 1, true), Ok(Stored::Added));
-        assert_eq!(other.find(&mut None, &[1; 32], |row| row.len()), Ok(Some(bytes.len())));
+        for reads_first in [true, false] {
+            let storage = Storage::default();
+            let [mut one, other] = [storage.clone(), storage].map(|storage| List::new("", storage));
+            if reads_first {
+                assert_eq!(one.head(&mut None), Ok(Option::None));
+            }
+            let bytes = row(1, "pro");
+            assert_eq!(one.store(&mut None, 1, split_first(&bytes).unwrap().0, 1, true), Ok(Stored::Added));
+            assert_eq!(other.find(&mut None, &[1; 32], |row| row.generation), Ok(Some(1)));
+        }
     }
 }

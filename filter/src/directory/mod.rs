@@ -4,8 +4,8 @@
 //! (`polling`), reads its pages (`page`), and writes the rows (`load`). The other VMs follow. They see in the list's head (`head`) that
 //! rows have changed. A host without shared data has each VM lead, and keep its list.
 //!
-//! Dependencies point one way: this file → {`load`, `keys`, `leader`}; `load` → {`page`, `polling`, `list`}; `keys` → `list`; `list` →
-//! {`head`, `row`, `leader`}; `page` → `row`.
+//! Dependencies point one way: this file → {`load`, `keys`}; `load` → {`page`, `polling`, `list`}; `keys` → `list`; `list` → {`head`, `row`};
+//! `head` → `leader`; `page` → `row`.
 
 mod head;
 mod keys;
@@ -22,30 +22,20 @@ use core::fmt::Write as _;
 use core::mem;
 use core::time::Duration;
 
+use self::head::Head;
 pub use self::keys::{Again, Found, Keys, Readiness, View};
-use self::leader::{Candidate, Move};
+use self::leader::Candidate;
 pub use self::list::Storage;
 use self::list::{List, ListError};
 use self::load::{Ask, Leading, LoadError};
-use self::page::Reader;
+pub use self::page::PAGE_BYTES;
+use self::page::Page;
 use self::polling::Schedule;
 use self::row::split_first;
 use crate::config::{Catalog, Config, DirectorySettings};
 use crate::count::shared_data::{HostError, SharedData};
-use crate::count::swap::{CountError, CounterHost};
+use crate::count::swap::CountError;
 use crate::time::Timestamp;
-
-/// Units of work between two looks at the clock.
-const BETWEEN_LOOKS: u32 = 16;
-
-/// How much work is done at once. A worker does other things between two slices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
-    /// How long a slice takes.
-    pub slice: Duration,
-    /// Most units of a slice, for hosts whose clock stands still during a callback.
-    pub most_units: u32,
-}
 
 /// What is worth a line of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,12 +44,6 @@ pub enum News {
     Failure(String),
     /// The first good answer after a failure.
     AnswersAgain,
-}
-
-impl News {
-    fn of(error: HostError) -> Self {
-        Self::Failure(error.to_string())
-    }
 }
 
 /// Keeps the process's list current, in one VM, for one configuration.
@@ -150,13 +134,22 @@ pub enum DirectoryError {
     #[error("answered status {0}")]
     Status(String),
     /// It was not a page.
-    #[error("answered a malformed document: {bytes} bytes arrived, and it is wrong at byte {at}")]
+    #[error(
+        "answered a malformed document: {bytes} bytes arrived, and it is wrong at line {line}, column {column}"
+    )]
     Malformed {
-        /// Bytes that were read.
-        at: usize,
         /// Bytes that arrived.
         bytes: usize,
+        /// The line that is wrong, from 1.
+        line: usize,
+        /// The last column of it that was read.
+        column: usize,
     },
+    /// It was more than a page may be.
+    #[error(
+        "answered more than 20,000 keys or 4 MiB at once; answer in pages: docs/src/directory-service.md#pages describes them"
+    )]
+    TooLong,
     /// It has the changes since a version that was not asked for.
     #[error("answered with the changes since another version than was asked for")]
     OtherChanges,
@@ -192,44 +185,40 @@ impl Directory {
         self.candidate.is_retired = true;
     }
 
-    /// Whether the host is known to let a VM set the interval of its ticks more than once.
-    ///
-    /// # Errors
-    /// If a host call fails.
-    pub fn host_sets_ticks_again(&self, host: &mut impl SharedData) -> Result<bool, HostError> {
-        self.list.host_sets_ticks_again(host)
-    }
-
-    /// Looks who leads, and takes or renews the lead. To be called on each tick.
+    /// Looks who leads, and takes or renews the lead. To be called ten times a second.
     ///
     /// # Errors
     /// If a host call fails. This VM then does not lead.
-    pub fn tick(&mut self, host: &mut impl SharedData, now: Timestamp) -> Result<(), HostError> {
-        let ticked = self.take_lead(host, now);
-        self.unless_lost(ticked)
+    pub fn look(&mut self, host: &mut impl SharedData, now: Timestamp) -> Result<(), HostError> {
+        let looked = self.take_lead(host, now.millis());
+        self.unless_lost(looked)
     }
 
-    fn take_lead(&mut self, host: &mut impl SharedData, now: Timestamp) -> Result<(), ListError> {
-        if !self.candidate.has_looked {
-            // A host without shared data is found out here.
-            self.list.head(host).map_err(CountError::from)?;
-        }
-        let (candidate, millis) = (&self.candidate, now.millis());
-        let (lease, made) = self.list.lease(host, |lease| {
-            let made = candidate.consider(lease, millis);
-            let stored = if let Move::Store(lease) = made { Some(lease) } else { None };
-            ((*lease, made), stored)
+    fn take_lead(&mut self, host: &mut impl SharedData, now: u64) -> Result<(), ListError> {
+        let Self { list, candidate, source, .. } = self;
+        let (from, to, head) = list.change_head(host, |head| {
+            let mut head = head.unwrap_or(Head { source: *source, ..Head::default() });
+            let from = head.lease;
+            let to = candidate.consider(&from, now);
+            head.lease = to.unwrap_or(from);
+            if head.lease.epoch != from.epoch {
+                // The last leader may have written rows, and not have said so.
+                head.sequence = head.sequence.wrapping_add(1);
+            }
+            let stored = (head.lease != from).then(|| head.clone());
+            Ok(((from, to, head), stored))
         })?;
-        let leads_since_now = self.candidate.moved(&lease, made, millis);
-        let Some(epoch) = self.candidate.leads else {
-            self.leading = None;
-            return Ok(());
-        };
-        if leads_since_now {
-            let schedule = Schedule::new(Duration::from_secs(self.settings.interval.0.into()), self.jitter);
-            self.leading = Some(Leading::begin((&mut self.list, host), epoch, self.source, schedule)?);
-            self.report.led += 1;
-            self.since = millis;
+        let leads_since_now = candidate.moved(&from, to, now);
+        match &mut self.leading {
+            leading if to.is_none() => *leading = None,
+            Some(leading) if !leads_since_now => leading.head.lease = head.lease,
+            leading => {
+                let schedule =
+                    Schedule::new(Duration::from_secs(self.settings.interval.0.into()), self.jitter);
+                *leading = Some(Leading::begin(head, *source, schedule));
+                self.report.led += 1;
+                self.since = now;
+            }
         }
         Ok(())
     }
@@ -249,12 +238,15 @@ impl Directory {
     /// # Errors
     /// If a host call fails.
     pub fn give_up(&mut self, host: &mut impl SharedData) -> Result<(), HostError> {
-        self.leading = None;
-        if self.candidate.leads.is_none() {
+        if self.leading.take().is_none() {
             return Ok(());
         }
-        let mut candidate = self.candidate;
-        let given_up = self.list.lease(host, |lease| ((), candidate.give_up(lease)));
+        let candidate = &self.candidate;
+        let given_up = self.list.change_head(host, |head| {
+            let given_up =
+                head.and_then(|head| Some(Head { lease: candidate.give_up(&head.lease)?, ..head }));
+            Ok(((), given_up))
+        });
         self.candidate.leads = None;
         self.unless_lost(given_up)
     }
@@ -287,65 +279,51 @@ impl Directory {
     pub fn answer(
         &mut self,
         host: &mut impl SharedData,
+        catalog: &Catalog,
         head: Option<(&[u8], Option<&[u8]>)>,
-        body: Vec<u8>,
+        body: &[u8],
         now: Timestamp,
     ) -> Option<News> {
         let Self { list, leading, report, .. } = self;
         let leading = leading.as_mut()?;
         report.bytes += body.len();
         let unchanged = report.unchanged;
-        match leading.answered((list, host), head, body, now, report) {
+        match leading.answered((list, host), (head, body), catalog, now, report) {
             Ok(()) if report.unchanged > unchanged => self.is_good_again(),
             Ok(()) => None,
-            Err(error) => self.ended(host, error, now),
+            Err(LoadError::Answer(error)) => self.failed(host, error, now),
+            Err(LoadError::List(error)) => self.lost(error),
         }
     }
 
-    /// Whether this VM has work to do.
+    /// Whether this VM has rows to store.
     #[must_use]
     pub fn has_work(&self) -> bool {
         self.leading.as_ref().is_some_and(Leading::has_work)
     }
 
-    /// Does a slice of the work. Returns what is to be logged.
-    pub fn work(&mut self, host: &mut impl CounterHost, catalog: &Catalog, pace: Pace) -> Option<News> {
-        let began = host.now().unwrap_or_default();
-        let (mut now, mut units, mut news) = (began, 0_u32, None);
-        while self.has_work() && units < pace.most_units && now.duration_since(began) < pace.slice {
-            let Self { list, leading, report, settings, .. } = &mut *self;
-            let leading = leading.as_mut()?;
-            let done = report.changed + report.unchanged;
-            match leading.work((&mut *list, host), catalog, settings, now, report) {
-                Ok(()) if report.changed + report.unchanged > done => news = self.is_good_again(),
-                Ok(()) => {}
-                Err(error) => return self.ended(host, error, now),
-            }
-            units += 1;
-            if units.is_multiple_of(BETWEEN_LOOKS) {
-                now = host.now().unwrap_or(now);
-            }
+    /// Stores rows if there are any, `at_once` of them. Returns what is to be logged.
+    pub fn work(&mut self, host: &mut impl SharedData, at_once: usize, now: Timestamp) -> Option<News> {
+        let Self { list, leading, report, settings, .. } = self;
+        let leading = leading.as_mut().filter(|leading| leading.has_work())?;
+        match leading.work((list, host), at_once, settings, now, report) {
+            Ok(true) => self.is_good_again(),
+            Ok(false) => None,
+            Err(error) => self.lost(error),
         }
-        let Self { list, leading, .. } = self;
-        if let Some(leading) = leading
-            && let Err(error) = leading.write_rows((list, host))
-        {
-            return self.ended(host, error.into(), now);
-        }
-        news
     }
 
-    fn ended(&mut self, host: &mut impl SharedData, error: LoadError, now: Timestamp) -> Option<News> {
-        match error {
-            LoadError::Answer(error) => self.failed(host, error, now),
-            LoadError::List(error) => self.unless_lost(Err(error)).err().map(News::of),
-        }
+    /// Stops leading, because the list could not be written.
+    fn lost(&mut self, error: ListError) -> Option<News> {
+        self.unless_lost(Err(error)).err().map(|error| News::Failure(error.to_string()))
     }
 
     fn failed(&mut self, host: &mut impl SharedData, error: DirectoryError, now: Timestamp) -> Option<News> {
         let sum = match error {
             DirectoryError::NoAnswer => &mut self.report.broken_off,
-            DirectoryError::Malformed { .. } | DirectoryError::OtherChanges => &mut self.report.malformed,
+            DirectoryError::Malformed { .. } | DirectoryError::TooLong | DirectoryError::OtherChanges => {
+                &mut self.report.malformed
+            }
             DirectoryError::NoCluster(_) | DirectoryError::NotSent(..) | DirectoryError::Status(_) => {
                 &mut self.report.failed
             }
@@ -356,8 +334,8 @@ impl Directory {
         let leading = leading.as_mut()?;
         let is_complete = leading.is_complete();
         let written = leading.fail((list, host), now);
-        if let Err(error) = self.unless_lost(written) {
-            return Some(News::of(error));
+        if let Err(error) = written {
+            return self.lost(error);
         }
         let is_news = self.failure.as_ref() != Some(&error);
         let kept = if is_complete { "its last keys stay known" } else { "no list is complete yet" };
@@ -425,15 +403,12 @@ pub struct Summary {
 ///
 /// # Errors
 /// If it is not a page.
-pub fn summary(document: Vec<u8>, config: &Config) -> Result<Summary, DirectoryError> {
-    let mut reader = Reader::new(document);
-    let malformed = |page::Malformed { at, bytes }| DirectoryError::Malformed { at, bytes };
-    while !reader.step(&config.catalog).map_err(malformed)? {}
-    let page = reader.page();
+pub fn summary(document: &[u8], config: &Config) -> Result<Summary, DirectoryError> {
+    let page = Page::read(document, &config.catalog)?;
     let mut digests = Vec::new();
     let mut rest = page.rows.as_slice();
     while let Some((row, more)) = split_first(rest) {
-        digests.push(*row.digest);
+        digests.extend((!row.removes()).then_some(*row.digest));
         rest = more;
     }
     digests.sort_unstable();

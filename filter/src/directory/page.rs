@@ -1,22 +1,24 @@
-//! Reads a page of the directory, some rows at a time, so that a worker never stands still for a page. serde_json reads each value in place;
-//! only where one begins in the document is found out here.
+//! Reads a page of the directory.
 //!
 //! ```json
 //! {"version": "1042", "since": "1040", "keys": [{"sha256": "<hex>", "subscriber": "acme", "plan": "pro", "limits": {}, "parent": {}}],
 //!  "removed": ["<hex>"], "next": "…"}
 //! ```
-//! Nothing of a page counts before it was read to its end.
 
-use core::mem;
 use std::borrow::Cow;
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::row::{push, terms};
+use super::DirectoryError;
+use super::row::{push, push_removal, terms};
 use crate::config::{Catalog, parse_digest};
 use crate::count::fingerprint::KeyDigest;
+
+/// Most keys of a page. A worker reads them at once, which takes some 10 ms.
+const MOST_KEYS: usize = 20_000;
+/// Most bytes of a page.
+pub const PAGE_BYTES: usize = 4 << 20;
 
 /// What a page says.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -27,41 +29,26 @@ pub(super) struct Page {
     pub(super) since: Option<String>,
     /// The cursor of the page that follows.
     pub(super) next: Option<String>,
-    /// The rows, as they are stored.
+    /// What is to be stored: first a removal for each key that is gone, because one that is there again is in both lists, and then the rows.
     pub(super) rows: Vec<u8>,
-    /// The keys that are gone.
-    pub(super) removed: Vec<KeyDigest>,
     /// Rows that are malformed, or that this configuration has no plan or class for.
     pub(super) skipped: usize,
 }
 
-/// Where a page is malformed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Malformed {
-    pub(super) at: usize,
-    pub(super) bytes: usize,
+#[derive(Deserialize)]
+struct Document<'d> {
+    #[serde(borrow, default, deserialize_with = "list")]
+    keys: Option<Vec<&'d RawValue>>,
+    #[serde(borrow, default, deserialize_with = "list")]
+    removed: Option<Vec<&'d RawValue>>,
+    version: Option<String>,
+    since: Option<String>,
+    next: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Within {
-    /// Before the document's brace.
-    Nothing,
-    /// Before the name of a field, the first or another.
-    Fields { is_first: bool },
-    /// Before an element of one of the two lists, the first or another.
-    List { of_keys: bool, is_first: bool },
-    /// After the last brace.
-    End,
-}
-
-/// A page that is being read.
-#[derive(Debug)]
-pub(super) struct Reader {
-    body: Vec<u8>,
-    at: usize,
-    within: Within,
-    has_keys: bool,
-    page: Page,
+/// A list that is there. One that is null is empty, which is how services in Go write it.
+fn list<'d, D: Deserializer<'d>>(value: D) -> Result<Option<Vec<&'d RawValue>>, D::Error> {
+    Ok(Some(Option::deserialize(value)?.unwrap_or_default()))
 }
 
 #[derive(Deserialize)]
@@ -78,110 +65,44 @@ struct JsonRow<'r> {
     parent: Option<&'r RawValue>,
 }
 
-impl Reader {
-    pub(super) fn new(body: Vec<u8>) -> Self {
-        // A row is shorter than its JSON, and is never copied to make room for more.
-        let rows = Vec::with_capacity(body.len() / 4 * 3);
-        let page = Page { rows, ..Page::default() };
-        Self { body, at: 0, within: Within::Nothing, has_keys: false, page }
-    }
-
-    /// Reads one row, or one field. `true` at the end of the page.
-    pub(super) fn step(&mut self, catalog: &Catalog) -> Result<bool, Malformed> {
-        match self.advance(catalog) {
-            Some(()) => Ok(self.within == Within::End),
-            None => Err(Malformed { at: self.at, bytes: self.body.len() }),
-        }
-    }
-
-    /// The page, once it was read.
-    pub(super) fn page(&mut self) -> Page {
-        mem::take(&mut self.page)
-    }
-
-    fn advance(&mut self, catalog: &Catalog) -> Option<()> {
-        match self.within {
-            Within::Nothing => {
-                self.expect(b'{')?;
-                self.within = Within::Fields { is_first: true };
-            }
-            Within::Fields { is_first } => {
-                if self.takes(b'}') {
-                    self.skip_space();
-                    self.within = Within::End;
-                    return (self.has_keys && self.at == self.body.len()).then_some(());
-                }
-                if !is_first {
-                    self.expect(b',')?;
-                }
-                self.within = Within::Fields { is_first: false };
-                self.field()?;
-            }
-            Within::List { of_keys, is_first } => {
-                if self.takes(b']') {
-                    self.within = Within::Fields { is_first: false };
-                    return Some(());
-                }
-                if !is_first {
-                    self.expect(b',')?;
-                }
-                self.within = Within::List { of_keys, is_first: false };
-                let Self { body, at, page, .. } = self;
-                let is_good = match of_keys {
-                    true => element(body, at)?.and_then(|row| page.add(&row, catalog)),
-                    false => element(body, at)?.and_then(|digest: Cow<'_, str>| page.remove(&digest)),
-                };
-                page.skipped += usize::from(is_good.is_none());
-            }
-            Within::End => {}
-        }
-        Some(())
-    }
-
-    fn field(&mut self) -> Option<()> {
-        let name: Cow<'_, str> = value(&self.body, &mut self.at)?;
-        let is_list = match &*name {
-            "keys" => Some(true),
-            "removed" => Some(false),
-            _ => None,
-        };
-        let page = &mut self.page;
-        let text = match &*name {
-            "version" => Some(&mut page.version),
-            "since" => Some(&mut page.since),
-            "next" => Some(&mut page.next),
-            _ => None,
-        };
-        take(&self.body, &mut self.at, b':').then_some(())?;
-        if let Some(of_keys) = is_list {
-            self.expect(b'[')?;
-            self.has_keys |= of_keys;
-            self.within = Within::List { of_keys, is_first: true };
-        } else if let Some(text) = text {
-            *text = value(&self.body, &mut self.at)?;
-        } else {
-            let _: IgnoredAny = value(&self.body, &mut self.at)?;
-        }
-        Some(())
-    }
-
-    fn skip_space(&mut self) {
-        skip_space(&self.body, &mut self.at);
-    }
-
-    fn takes(&mut self, byte: u8) -> bool {
-        take(&self.body, &mut self.at, byte)
-    }
-
-    fn expect(&mut self, byte: u8) -> Option<()> {
-        self.takes(byte).then_some(())
-    }
-}
-
 impl Page {
+    /// Reads a page whole, or not at all. A row that is malformed is skipped.
+    pub(super) fn read(body: &[u8], catalog: &Catalog) -> Result<Self, DirectoryError> {
+        if body.len() > PAGE_BYTES {
+            return Err(DirectoryError::TooLong);
+        }
+        let malformed = |line, column| DirectoryError::Malformed { bytes: body.len(), line, column };
+        // An array would be taken for the fields in their order.
+        if !body.trim_ascii_start().starts_with(b"{") {
+            return Err(malformed(1, 1));
+        }
+        let document: Document<'_> =
+            serde_json::from_slice(body).map_err(|error| malformed(error.line(), error.column()))?;
+        let Document { keys, removed, version, since, next } = document;
+        // What names none of these is another kind of answer, such as an error, and not an empty list.
+        if keys.is_none() && removed.is_none() && version.is_none() {
+            return Err(malformed(1, 1));
+        }
+        let (keys, removed) = (keys.unwrap_or_default(), removed.unwrap_or_default());
+        if keys.len() + removed.len() > MOST_KEYS {
+            return Err(DirectoryError::TooLong);
+        }
+        let mut page = Self { version, since, next, ..Self::default() };
+        for digest in removed {
+            let is_good = page.remove(digest).is_some();
+            page.skipped += usize::from(!is_good);
+        }
+        for row in keys {
+            let is_good = page.add(row, catalog).is_some();
+            page.skipped += usize::from(!is_good);
+        }
+        Ok(page)
+    }
+
     /// Adds a row. `None` if it is malformed, or if the configuration has no plan or class for it: such a row is for another configuration.
-    fn add(&mut self, row: &JsonRow<'_>, catalog: &Catalog) -> Option<()> {
-        let digest = parse_digest(row.sha256.strip_prefix("sha256:").unwrap_or(&row.sha256))?;
+    fn add(&mut self, row: &RawValue, catalog: &Catalog) -> Option<()> {
+        let row: JsonRow<'_> = serde_json::from_str(row.get()).ok()?;
+        let digest = digest(&row.sha256)?;
         let limits = row.limits.map(RawValue::get).filter(|limits| *limits != "{}").unwrap_or_default();
         let parent = row.parent.map(RawValue::get).unwrap_or_default();
         let own = match (limits, parent) {
@@ -196,38 +117,16 @@ impl Page {
         (is_added && is_for_this).then_some(())
     }
 
-    fn remove(&mut self, digest: &str) -> Option<()> {
-        self.removed.push(parse_digest(digest.strip_prefix("sha256:").unwrap_or(digest))?);
+    fn remove(&mut self, key: &RawValue) -> Option<()> {
+        let key: Cow<'_, str> = serde_json::from_str(key.get()).ok()?;
+        push_removal(&mut self.rows, &digest(&key)?);
         Some(())
     }
 }
 
-/// The element that begins at `at`, which then is after it; `Some(None)` if it is another kind of value than it should be.
-fn element<'b, T: Deserialize<'b>>(body: &'b [u8], at: &mut usize) -> Option<Option<T>> {
-    match value(body, at) {
-        Some(element) => Some(Some(element)),
-        None => value::<IgnoredAny>(body, at).map(|_| None),
-    }
-}
-
-/// The value that begins at `at`, which then is after it.
-fn value<'b, T: Deserialize<'b>>(body: &'b [u8], at: &mut usize) -> Option<T> {
-    let mut values = serde_json::Deserializer::from_slice(body.get(*at..)?).into_iter::<T>();
-    let value = values.next()?.ok()?;
-    *at += values.byte_offset();
-    Some(value)
-}
-
-fn skip_space(body: &[u8], at: &mut usize) {
-    let space = body.get(*at..).unwrap_or_default().iter().take_while(|byte| b" \n\t\r".contains(byte));
-    *at += space.count();
-}
-
-fn take(body: &[u8], at: &mut usize, byte: u8) -> bool {
-    skip_space(body, at);
-    let found = body.get(*at) == Some(&byte);
-    *at += usize::from(found);
-    found
+/// The digest of a key, with or without the name of the hash.
+fn digest(text: &str) -> Option<KeyDigest> {
+    parse_digest(text.strip_prefix("sha256:").unwrap_or(text))
 }
 
 #[cfg(test)]
@@ -244,19 +143,17 @@ pub(super) mod tests {
         Config::from_json(json.as_bytes()).unwrap()
     }
 
-    fn read(body: &str) -> Result<Page, Malformed> {
-        let config = config("");
-        let mut reader = Reader::new(body.as_bytes().to_vec());
-        while !reader.step(&config.catalog)? {}
-        Ok(reader.page())
+    fn read(body: &str) -> Result<Page, DirectoryError> {
+        Page::read(body.as_bytes(), &config("").catalog)
     }
 
-    fn subscribers(page: &Page) -> Vec<(u8, String)> {
+    /// The first byte of each key, and its subscriber; a key that is gone has none.
+    fn subscribers(page: &Page) -> Vec<(u8, Option<String>)> {
         let mut rest = &page.rows[..];
         core::iter::from_fn(|| {
             let (row, more) = split_first(rest)?;
             rest = more;
-            Some((row.digest[0], row.subscriber().unwrap().to_owned()))
+            Some((row.digest[0], row.subscriber().map(str::to_owned)))
         })
         .collect()
     }
@@ -270,13 +167,57 @@ pub(super) mod tests {
                 "removed": ["{three}"], "version": "v2", "since": "v1" }} "#
         );
         let page = read(&body).unwrap();
-        assert_eq!(subscribers(&page), [(1, "a".to_owned()), (2, "caf\u{e9}".to_owned())]);
+        let rows = [(3, None), (1, Some("a".to_owned())), (2, Some("caf\u{e9}".to_owned()))];
+        assert_eq!(subscribers(&page), rows);
         let [version, since, next] = [&page.version, &page.since, &page.next].map(Option::as_deref);
         assert_eq!((version, since, next), (Some("v2"), Some("v1"), Some("c1")));
-        assert_eq!((&page.removed[..], page.skipped), (&[[3; 32]][..], 0));
-        let bare = read(r#"{"keys":[]}"#).unwrap();
-        assert_eq!(bare, Page::default());
-        assert_eq!(read(r#"{"keys":[],"next":null,"version":null}"#).unwrap(), Page::default());
+        assert_eq!(page.skipped, 0);
+    }
+
+    #[test]
+    fn a_list_that_is_null_or_absent_is_empty() {
+        let gone = "07".repeat(32);
+        for keys in [r#""keys": [], "#, r#""keys": null, "#, ""] {
+            let page =
+                read(&format!(r#"{{{keys}"removed": ["{gone}"], "version": "2", "since": "1"}}"#)).unwrap();
+            assert_eq!(subscribers(&page), [(7, None)], "{keys}");
+            for removed in [r#""removed": [], "#, r#""removed": null, "#, ""] {
+                let page = read(&format!(r#"{{{keys}{removed}"version": "2", "next": null}}"#)).unwrap();
+                let expected = Page { version: Some("2".to_owned()), ..Page::default() };
+                assert_eq!(page, expected, "{keys} {removed}");
+            }
+        }
+        for empty in [r#"{"keys": []}"#, r#"{"keys": null}"#, r#"{"removed": null}"#] {
+            assert_eq!(read(empty), Ok(Page::default()), "{empty}");
+        }
+    }
+
+    #[test]
+    fn a_page_has_a_most_of_keys_and_of_bytes() {
+        let digests = |keys: usize| vec![format!("{:?}", "01".repeat(32)); keys].join(",");
+        let row = format!(r#"{{"sha256": "{}", "subscriber": "s", "plan": "pro"}}"#, "02".repeat(32));
+        let page = |keys, removed| {
+            format!(
+                r#"{{"keys": [{}], "removed": [{}]}}"#,
+                vec![row.as_str(); keys].join(","),
+                digests(removed)
+            )
+        };
+        for (keys, removed, is_taken) in
+            [(20_000, 0, true), (20_001, 0, false), (1, 19_999, true), (1, 20_000, false)]
+        {
+            let read = read(&page(keys, removed));
+            assert_eq!(
+                read.as_ref().err(),
+                (!is_taken).then_some(&DirectoryError::TooLong),
+                "{keys}, {removed}"
+            );
+            assert!(!is_taken || read.unwrap().skipped == 0);
+        }
+        for (bytes, is_taken) in [(4 << 20, true), ((4 << 20) + 1, false)] {
+            let read = read(&(page(1, 0) + &" ".repeat(bytes - page(1, 0).len())));
+            assert_eq!(read.err(), (!is_taken).then_some(DirectoryError::TooLong), "{bytes}");
+        }
     }
 
     #[test]
@@ -301,8 +242,9 @@ pub(super) mod tests {
         ];
         let page =
             read(&format!(r#"{{"keys": [{}], "removed": ["x", 7, "{one}"]}}"#, rows.join(","))).unwrap();
-        assert_eq!(subscribers(&page).into_iter().map(|(byte, _)| byte).collect::<Vec<_>>(), [5, 6, 7]);
-        assert_eq!((page.skipped, page.removed.len()), (9 + 1 + 2, 1));
+        let keys: Vec<_> = subscribers(&page).into_iter().map(|(byte, row)| (byte, row.is_some())).collect();
+        assert_eq!(keys, [(4, false), (5, true), (6, true), (7, true)]);
+        assert_eq!(page.skipped, 9 + 1 + 2);
     }
 
     #[test]
@@ -312,12 +254,18 @@ pub(super) mod tests {
         let bytes = good.len();
         for end in 0..bytes {
             let found = read(&good[..end]).unwrap_err();
-            assert!(found.bytes == end && found.at <= end, "{end}: {found:?}");
+            let DirectoryError::Malformed { bytes, line: 1, column } = found else { panic!("{found:?}") };
+            assert!(bytes == end && column <= end.max(1), "{end}: {found:?}");
         }
         let odd = [
             "[]",
+            r#"[[]]"#,
+            r#"["1"]"#,
             "null",
             "{}",
+            r#"{"error": "no keys today"}"#,
+            r#"{"removed": 7}"#,
+            r#"{"keys": [], "keys": []}"#,
             r#"{"keys": {}}"#,
             r#"{"keys": [] "x": 1}"#,
             r#"{"keys": [],}"#,
@@ -352,7 +300,7 @@ pub(super) mod tests {
         fn what_is_read_as_a_page_is_json(body in "[\\[\\]{}\":, 0-9ntrue]{0,30}") {
             for body in [body.clone(), format!(r#"{{"keys": [{body}]}}"#), format!(r#"{{"keys": []{body}}}"#)] {
                 if read(&body).is_ok() {
-                    proptest::prop_assert!(serde_json::from_str::<IgnoredAny>(&body).is_ok(), "{body}");
+                    proptest::prop_assert!(serde_json::from_str::<serde::de::IgnoredAny>(&body).is_ok(), "{body}");
                 }
             }
         }

@@ -6,7 +6,7 @@
 //! ```
 //! Numbers are little-endian. Each of the last four fields is a text after its length, a u16. The limits and the parent are the JSON of the
 //! page, or empty. A row names its plan, and does not point into a configuration: two configurations read the same rows while one of them
-//! drains.
+//! drains. In a page, a row without texts removes that of its key.
 
 use serde_json::value::RawValue;
 
@@ -25,7 +25,8 @@ const HEAD: usize = 2 + 32 + 2;
 pub(super) struct Row<'r> {
     pub(super) digest: &'r KeyDigest,
     pub(super) generation: Generation,
-    bytes: &'r [u8],
+    /// The texts. All that a key's terms depend on is in them.
+    pub(super) content: &'r [u8],
 }
 
 /// The texts of a row: plan, subscriber, limits, parent.
@@ -46,42 +47,37 @@ pub(super) fn push(rows: &mut Vec<u8>, digest: &KeyDigest, texts: Texts<'_>) -> 
     true
 }
 
+/// Appends the removal of a key's row.
+pub(super) fn push_removal(rows: &mut Vec<u8>, digest: &KeyDigest) {
+    Row { digest, generation: 0, content: &[] }.push_as(0, rows);
+}
+
 /// Takes the first row; `None` at the end, and before other bytes.
 pub(super) fn split_first(rows: &[u8]) -> Option<(Row<'_>, &[u8])> {
     let (length, rest) = rows.split_first_chunk()?;
     let (bytes, rest) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
     let (digest, bytes) = bytes.split_first_chunk()?;
     let (generation, bytes) = bytes.split_first_chunk()?;
-    Some((Row { digest, generation: Generation::from_le_bytes(*generation), bytes }, rest))
+    Some((Row { digest, generation: Generation::from_le_bytes(*generation), content: bytes }, rest))
 }
 
 impl<'r> Row<'r> {
-    /// Whether the other row says the same, whatever its generation.
-    pub(super) fn says_the_same(&self, other: &Row<'_>) -> bool {
-        self.bytes == other.bytes
-    }
-
-    /// Bytes that the row takes.
-    pub(super) fn len(&self) -> usize {
-        HEAD + self.bytes.len()
+    /// Whether the row removes that of its key.
+    pub(super) fn removes(&self) -> bool {
+        self.content.is_empty()
     }
 
     /// Appends the row under another generation.
     pub(super) fn push_as(&self, generation: Generation, rows: &mut Vec<u8>) {
         // As long as it was when it was read.
-        rows.extend(((HEAD - 2 + self.bytes.len()) as u16).to_le_bytes());
+        rows.extend(((HEAD - 2 + self.content.len()) as u16).to_le_bytes());
         rows.extend(self.digest);
         rows.extend(generation.to_le_bytes());
-        rows.extend(self.bytes);
-    }
-
-    /// All that a key's terms depend on.
-    pub(super) fn content(&self) -> &'r [u8] {
-        self.bytes
+        rows.extend(self.content);
     }
 
     fn texts(&self) -> Option<Texts<'r>> {
-        let mut rest = self.bytes;
+        let mut rest = self.content;
         let mut texts = [""; 4];
         for text in &mut texts {
             let (length, after) = rest.split_first_chunk()?;
@@ -144,7 +140,7 @@ mod tests {
             assert!(push(&mut rows, &[byte; 32], texts));
         }
         let found = split(&rows);
-        assert_eq!(found.iter().map(Row::len).sum::<usize>(), rows.len());
+        assert_eq!(found.len(), 3);
         for ((byte, texts), row) in (1..).zip(texts).zip(&found) {
             assert_eq!((row.digest, row.generation, row.texts()), (&[byte; 32], 0, Some(texts)));
         }
@@ -165,11 +161,21 @@ mod tests {
         let [row] = split(&rows)[..] else { panic!() };
         row.push_as(7, &mut again);
         let [later] = split(&again)[..] else { panic!() };
-        assert!(row.says_the_same(&later));
+        assert_eq!(row.content, later.content);
         assert_eq!((later.generation, later.digest), (7, row.digest));
         let mut other = Vec::new();
         push(&mut other, &[1; 32], ["pro", "t", "", ""]);
-        assert!(!row.says_the_same(&split(&other)[0]));
+        assert_ne!(row.content, split(&other)[0].content);
+    }
+
+    #[test]
+    fn a_removal_is_told_from_a_row() {
+        let mut rows = Vec::new();
+        push_removal(&mut rows, &[1; 32]);
+        push(&mut rows, &[2; 32], [""; 4]);
+        let found = split(&rows);
+        let removes: Vec<_> = found.iter().map(|row| (row.digest[0], row.removes())).collect();
+        assert_eq!(removes, [(1, true), (2, false)]);
     }
 
     #[test]

@@ -10,8 +10,7 @@ use super::page::tests::config;
 use super::*;
 use crate::config::hex;
 use crate::count::fingerprint::KeyDigest;
-
-const PACE: Pace = Pace { slice: Duration::from_millis(2), most_units: 4096 };
+use crate::count::swap::CounterHost;
 
 /// A row of a page.
 pub(crate) fn row(key: &KeyDigest, subscriber: &str, plan: &str) -> String {
@@ -23,12 +22,12 @@ pub(crate) fn load(host: &mut impl CounterHost, config: &Config, rows: &[String]
     let settings = config.settings.directory.clone().unwrap();
     let mut directory = Directory::new(settings, &config.settings.namespace, 1, [9; 16], Storage::default());
     let now = host.now().unwrap();
-    directory.tick(host, now).unwrap();
+    directory.look(host, now).unwrap();
     assert!(directory.poll(now).is_some());
     let body = format!(r#"{{"keys": [{}]}}"#, rows.join(","));
-    assert_eq!(directory.answer(host, Some((b"200", None)), body.into_bytes(), now), None);
+    assert_eq!(directory.answer(host, &config.catalog, Some((b"200", None)), body.as_bytes(), now), None);
     while directory.has_work() {
-        assert_eq!(directory.work(host, &config.catalog, PACE), None);
+        assert_eq!(directory.work(host, 1000, now), None);
     }
     directory.give_up(host).unwrap();
 }
@@ -63,6 +62,52 @@ fn whatever_the_form_of_the_service_one_vm_polls_and_all_know_its_keys() {
 }
 
 #[test]
+fn a_key_is_revoked_by_changes_whose_keys_are_null_or_left_out() {
+    for keys in [r#""keys": null, "#, ""] {
+        let mut process = Process::new(Form::Pages(1000), 2, "");
+        (0..10).for_each(|key| process.service.set(key, Some("pro")));
+        process.rounds(15);
+        process.service.empty_keys = keys;
+        process.service.set(7, None);
+        process.rounds(15);
+        process.assert_agreed(keys);
+        assert_eq!(process.report().malformed, 0, "{keys}");
+    }
+}
+
+#[test]
+fn a_list_whose_keys_are_null_is_empty_and_an_answer_that_names_no_list_changes_nothing() {
+    let mut process = Process::new(Form::Document, 2, "");
+    (0..10).for_each(|key| process.service.set(key, Some("pro")));
+    process.rounds(15);
+    process.service.document = Some(r#"{"error": "later"}"#);
+    process.rounds(15);
+    process.assert_agreed("after an error that is JSON");
+    assert!(process.report().malformed > 0);
+    process.service.document = Some(r#"{"keys": null}"#);
+    process.service.keys.clear();
+    process.rounds(30);
+    process.assert_agreed("after the last key");
+}
+
+#[test]
+fn a_document_that_is_too_long_for_a_page_changes_nothing_and_is_told_once() {
+    let long = r#"{"keys": [{}"#.to_owned() + &", {}".repeat(20_000) + "]}";
+    let mut process = Process::new(Form::Plain, 1, "");
+    (0..10).for_each(|key| process.service.set(key, Some("pro")));
+    process.rounds(15);
+    process.service.document = Some(long.leak());
+    process.rounds(30);
+    process.assert_agreed("after a long document");
+    let [News::Failure(line)] = &process.logged[..] else { panic!("{:?}", process.logged) };
+    assert!(
+        line.contains("docs/src/directory-service.md#pages") && line.ends_with("; its last keys stay known"),
+        "{line}"
+    );
+    assert!(process.report().malformed >= 3);
+}
+
+#[test]
 fn a_change_moves_few_bytes_and_a_remembered_row_is_read_again_only_then() {
     let mut process = Process::new(Form::Pages(1000), 2, "");
     (0..500).for_each(|key| process.service.set(key, Some("pro")));
@@ -80,7 +125,7 @@ fn a_change_moves_few_bytes_and_a_remembered_row_is_read_again_only_then() {
 
 #[test]
 fn a_bad_answer_changes_nothing_and_is_told_once() {
-    let malformed = "answered a malformed document: 21 bytes arrived, and it is wrong at byte 10";
+    let malformed = "answered a malformed document: 21 bytes arrived, and it is wrong at line 1, column 21";
     for (fault, text) in
         [(Fault::Away, "answered status 503"), (Fault::Malformed, malformed), (Fault::BrokenOff, "no answer")]
     {
@@ -344,25 +389,6 @@ fn another_directory_that_does_not_answer_takes_no_list_away() {
     assert_eq!(process.plan(1, 2).as_deref(), Some(""), "and in the other one nobody can tell");
 }
 
-#[test]
-fn a_slice_of_work_ends_by_the_clock() {
-    let mut process = Process::new(Form::Document, 1, "");
-    (0..2000).for_each(|key| process.service.set(key, Some("pro")));
-    process.host.now += 100 * MILLI;
-    process.tick(0);
-    process.work(0, 1);
-    process.hear(0);
-    process.host.looks_take = MILLI / 10;
-    let mut slices = 0;
-    while process.vms[0].directory.has_work() {
-        let before = process.host.now;
-        process.work(0, u32::MAX);
-        assert!(process.host.now - before < 3 * MILLI);
-        slices += 1;
-    }
-    assert!(slices > 20, "{slices}");
-}
-
 /// Anything happens in any order: VMs die, come, are held up in the middle of a slice and write late; configurations come and go, some with a
 /// wrong token; the clock steps; the service changes and fails.
 #[test]
@@ -391,7 +417,7 @@ fn whatever_happens_a_key_that_stays_is_never_unknown_and_in_the_end_all_agree()
                 // A slice that was held up goes on, whichever VM leads by now.
                 7..=11 if process.vms[place].is_alive => {
                     process.hear(place);
-                    let units = process.random(200) as u32;
+                    let units = process.random(200) as usize;
                     process.work(place, units);
                 }
                 12 if process.vms[place].is_alive => process.tick(place),

@@ -8,59 +8,62 @@ use crate::count::shared_data::HostError;
 use crate::count::swap::CounterHost as _;
 use crate::decide::host::LogLevel;
 use crate::decide::limiter::Limiter;
-use crate::directory::{Directory, News, Pace, Poll, Readiness, Report};
+use crate::directory::{Directory, News, PAGE_BYTES, Poll, Readiness, Report};
 use crate::event::Event;
 use crate::host::{self, Gateway};
 use crate::request::header_pairs::HeaderPairs;
+use crate::time::Timestamp;
 
-/// Interval of the tick on which a VM looks at the list, in milliseconds.
-pub(super) const TICK: u32 = 100;
-/// The same while it has rows to store: at least half of its time is the requests'.
-const WORKING_TICK: u32 = 2;
-
-/// Slices between which a worker has a round of its event loop.
-const SHORT: Pace = Pace { slice: Duration::from_millis(2), most_units: 1024 };
-/// Where the interval of ticks can be set but once.
-const LONG: Pace = Pace { slice: Duration::from_millis(20), most_units: 10 * 1024 };
+/// Interval of the tick on which a VM stores rows, in milliseconds. It is set once, because ngx_wasm_module lets a VM set it but once.
+pub(super) const TICK: u32 = 10;
+/// Rows that are stored on a tick. A worker needs some milliseconds for them, and serves requests until the next tick.
+const AT_ONCE: usize = 1000;
+/// Time between two looks at the list. A tick in between that has nothing to store ends at once.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// The directory of a configuration, and the poll that is in flight.
 pub(super) struct Poller {
     directory: Directory,
     in_flight: Option<u32>,
-    /// `None` before there was work.
-    pace: Option<Pace>,
-    is_working: bool,
+    looked: Timestamp,
 }
 
 impl Poller {
     pub(super) fn new(directory: Directory) -> Self {
-        Self { directory, in_flight: None, pace: None, is_working: false }
+        Self { directory, in_flight: None, looked: Timestamp::default() }
     }
 
     /// Takes or renews the lead, and does what a leader has to do. Within a callback of the root context.
     pub(super) fn tick(&mut self, limiter: &mut Limiter, metrics: &mut Metrics) {
         let Ok(now) = Gateway.now() else { return };
-        logged(self.directory.tick(&mut Gateway, now));
-        self.work(limiter, metrics);
+        // A clock that has stepped back makes a look due.
+        let looks = now < self.looked || now.duration_since(self.looked) >= LOOK;
+        if looks {
+            self.looked = now;
+            logged(self.directory.look(&mut Gateway, now));
+        } else if !self.directory.has_work() {
+            return;
+        }
+        log(self.directory.work(&mut Gateway, AT_ONCE, now));
+        self.poll(now);
+        if looks {
+            self.show(limiter, metrics);
+        }
     }
 
-    /// Takes the answer to a call, if that is the poll in flight; `answered` is false if there is none.
-    pub(super) fn answer(
-        &mut self,
-        (limiter, metrics): (&mut Limiter, &mut Metrics),
-        call: u32,
-        answered: bool,
-        body_size: usize,
-    ) {
+    /// Takes the answer to a call, if that is the poll in flight; `answered` is false if there is none. Its rows are stored on the next ticks.
+    pub(super) fn answer(&mut self, limiter: &Limiter, call: u32, answered: bool, body_size: usize) {
         if self.in_flight.take_if(|poll| *poll == call).is_none() {
             return;
         }
-        let (head, body) = logged(host::call_answer(answered, body_size));
+        // One byte more than fits says that the rest is too long. A VM never gives memory back.
+        let (head, body) = logged(host::call_answer(answered, body_size.min(PAGE_BYTES + 1)));
         let head = HeaderPairs::parse(head.as_ref());
         let head = head.and_then(|head| Some((head.get(":status")?, head.get("etag"))));
         let Ok(now) = Gateway.now() else { return };
-        log(self.directory.answer(&mut Gateway, head, body, now));
-        self.work(limiter, metrics);
+        let catalog = &limiter.config().catalog;
+        log(self.directory.answer(&mut Gateway, catalog, head, &body, now));
+        self.poll(now);
     }
 
     /// Gives the lead up.
@@ -72,21 +75,8 @@ impl Poller {
         self.directory.retire();
     }
 
-    fn work(&mut self, limiter: &mut Limiter, metrics: &mut Metrics) {
-        if self.directory.has_work() {
-            let pace = *self.pace.get_or_insert_with(|| {
-                match logged(self.directory.host_sets_ticks_again(&mut Gateway)) {
-                    true => SHORT,
-                    false => LONG,
-                }
-            });
-            log(self.directory.work(&mut Gateway, &limiter.config().catalog, pace));
-        }
-        self.poll();
-        let is_working = self.directory.has_work() && self.pace == Some(SHORT);
-        if core::mem::replace(&mut self.is_working, is_working) != is_working {
-            logged(host::set_tick_period(if is_working { WORKING_TICK } else { TICK }));
-        }
+    /// Shows metrics what has happened, and requests what has changed.
+    fn show(&mut self, limiter: &mut Limiter, metrics: &mut Metrics) {
         self.report(limiter);
         if let Some(status) = self.directory.status() {
             metrics.show(status);
@@ -108,8 +98,7 @@ impl Poller {
     }
 
     /// Sends the poll that is due.
-    fn poll(&mut self) {
-        let Ok(now) = Gateway.now() else { return };
+    fn poll(&mut self, now: Timestamp) {
         if self.in_flight.is_some() {
             return;
         }

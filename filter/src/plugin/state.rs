@@ -132,7 +132,7 @@ impl State {
     /// Takes the answer to a call of the root.
     pub(super) fn answer(&mut self, call: u32, answered: bool, body_size: usize) {
         if let Some(poller) = &mut self.poller {
-            poller.answer((&mut self.limiter, &mut self.metrics), call, answered, body_size);
+            poller.answer(&self.limiter, call, answered, body_size);
         }
         if let Some(fleet) = &mut self.fleet {
             fleet.answer(&mut self.limiter, call, answered, body_size);

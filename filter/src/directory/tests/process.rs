@@ -6,13 +6,11 @@ use std::fmt::Write as _;
 use super::*;
 use crate::config::hex;
 use crate::count::shared_data::{Cas, Swap, VmLocalData};
-use crate::count::swap::LogLevel;
 
-/// A host whose clock goes on with each look at it, if it is to.
+/// A host whose clock a test sets.
 pub(super) struct Host {
     pub(super) data: VmLocalData,
     pub(super) now: u64,
-    pub(super) looks_take: u64,
 }
 
 impl SharedData for Host {
@@ -23,15 +21,6 @@ impl SharedData for Host {
     fn set(&mut self, name: &[u8], value: &[u8], cas: Cas) -> Result<Swap, HostError> {
         self.data.set(name, value, cas)
     }
-}
-
-impl CounterHost for Host {
-    fn now(&mut self) -> Result<Timestamp, HostError> {
-        self.now += self.looks_take;
-        Ok(Timestamp::from_nanos(self.now))
-    }
-
-    fn log(&mut self, _: LogLevel, _: std::fmt::Arguments<'_>) {}
 }
 
 /// How the service answers.
@@ -60,6 +49,10 @@ pub(super) struct Service {
     pub(super) keys: BTreeMap<u16, &'static str>,
     pub(super) changes: VecDeque<u16>,
     pub(super) version: usize,
+    /// How changes without a key say so.
+    pub(super) empty_keys: &'static str,
+    /// What it answers in place of its document.
+    pub(super) document: Option<&'static str>,
 }
 
 pub(super) fn digest(key: u16) -> KeyDigest {
@@ -70,7 +63,15 @@ pub(super) type Answer = (Option<(&'static str, Option<String>)>, String);
 
 impl Service {
     pub(super) fn new(form: Form) -> Self {
-        Self { form, fault: Fault::None, keys: BTreeMap::new(), changes: VecDeque::new(), version: 0 }
+        Self {
+            form,
+            fault: Fault::None,
+            keys: BTreeMap::new(),
+            changes: VecDeque::new(),
+            version: 0,
+            empty_keys: r#""keys": [], "#,
+            document: None,
+        }
     }
 
     pub(super) fn set(&mut self, key: u16, plan: Option<&'static str>) {
@@ -99,6 +100,9 @@ impl Service {
             Fault::BrokenOff => return (None, String::new()),
             Fault::Malformed => return (good, r#"{"keys": [{"sha256": "#.to_owned()),
         }
+        if let Some(document) = self.document {
+            return (Some(("200", None)), document.to_owned());
+        }
         if poll.if_none_match.as_ref() == Some(&etag) && self.form != Form::Plain {
             return (Some(("304", Some(etag))), String::new());
         }
@@ -117,11 +121,13 @@ impl Service {
                 self.changes.iter().rev().take(self.version - since).copied().collect();
             let removed = changed.iter().filter(|key| !self.keys.contains_key(key));
             let removed: Vec<_> = removed.map(|key| format!("{:?}", hex(&digest(*key)))).collect();
-            let rows = self.rows(changed.iter().copied());
-            let body = format!(
-                r#"{{"version": "{version}", "since": "{since}", "keys": [{rows}], "removed": [{}]}}"#,
-                removed.join(",")
-            );
+            let keys = match self.rows(changed.iter().copied()) {
+                rows if rows.is_empty() => self.empty_keys.to_owned(),
+                rows => format!(r#""keys": [{rows}], "#),
+            };
+            let removed = removed.join(",");
+            let body =
+                format!(r#"{{"version": "{version}", "since": "{since}", {keys}"removed": [{removed}]}}"#);
             return (good, body);
         }
         let after = number("cursor").unwrap_or(0);
@@ -158,7 +164,7 @@ pub(super) const MILLI: u64 = 1_000_000;
 
 impl Process {
     pub(super) fn new(form: Form, vms: usize, more: &str) -> Self {
-        let host = Host { data: VmLocalData::default(), now: 1_000_000_000 * 1000, looks_take: 0 };
+        let host = Host { data: VmLocalData::default(), now: 1_000_000_000 * 1000 };
         let mut process = Self {
             host,
             service: Service::new(form),
@@ -196,20 +202,20 @@ impl Process {
     /// Hands a VM the answer to its poll, if there is one.
     pub(super) fn hear(&mut self, place: usize) {
         let now = self.now();
-        let Self { vms, host, logged, .. } = self;
+        let Self { vms, host, config, logged, .. } = self;
         let vm = &mut vms[place];
         let Some((head, body)) = vm.answer.take() else { return };
         let etag = head.as_ref().and_then(|(_, etag)| etag.as_deref()).map(str::as_bytes);
         let head = head.as_ref().map(|(status, _)| (status.as_bytes(), etag));
-        logged.extend(vm.directory.answer(host, head, body.into_bytes(), now));
+        logged.extend(vm.directory.answer(host, &config.catalog, head, body.as_bytes(), now));
     }
 
-    /// A VM does a slice of its work, and polls.
-    pub(super) fn work(&mut self, place: usize, most_units: u32) {
+    /// A VM does some of its work, and polls.
+    pub(super) fn work(&mut self, place: usize, at_once: usize) {
         let now = self.now();
-        let Self { vms, host, service, config, logged, .. } = self;
+        let Self { vms, host, service, logged, .. } = self;
         let vm = &mut vms[place];
-        logged.extend(vm.directory.work(host, &config.catalog, Pace { most_units, ..PACE }));
+        logged.extend(vm.directory.work(host, at_once, now));
         if vm.answer.is_none()
             && let Some(poll) = vm.directory.poll(now)
         {
@@ -223,7 +229,7 @@ impl Process {
     pub(super) fn tick(&mut self, place: usize) {
         let now = self.now();
         let Self { vms, host, .. } = self;
-        vms[place].directory.tick(host, now).unwrap();
+        vms[place].directory.look(host, now).unwrap();
         self.look(place);
     }
 
