@@ -3,6 +3,7 @@
 //! The Rust SDK carries the life cycle and the callouts. Its other wrappers panic on a status that they do not expect and on header bytes
 //! that are not UTF-8, and a panic ends the VM; here every status comes back as a value.
 
+use core::cell::RefCell;
 use core::fmt;
 use core::ptr::null_mut;
 use core::time::Duration;
@@ -10,7 +11,7 @@ use core::time::Duration;
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, MapType, MetricType};
 
-use crate::count::shared_data::{Cas, HostError, SharedData, Swap};
+use crate::count::shared_data::{Cas, HostError, SharedData, Swap, VmLocalData};
 use crate::count::swap::{CounterHost, LogLevel};
 use crate::decide::host::Host;
 use crate::decide::reply::Reply;
@@ -104,6 +105,24 @@ fn returned(
     }
 }
 
+thread_local! {
+    /// What the VM keeps itself if the host has no shared data. It outlives configurations, as shared data does.
+    static OF_VM: RefCell<Option<VmLocalData>> = const { RefCell::new(None) };
+}
+
+/// What the host's shared data has answered, or the VM's own if the host has none.
+fn or_of_vm<T>(
+    answered: Result<T, HostError>,
+    of_vm: impl FnOnce(&mut VmLocalData) -> Result<T, HostError>,
+) -> Result<T, HostError> {
+    match answered {
+        Err(error) if error.is_unimplemented() => {
+            OF_VM.with_borrow_mut(|data| of_vm(data.get_or_insert_default()))
+        }
+        answered => answered,
+    }
+}
+
 /// The request that the current callback is about, and what the VM has in common.
 #[derive(Debug)]
 pub(crate) struct Gateway;
@@ -117,15 +136,22 @@ impl SharedData for Gateway {
             // SAFETY: the pointer is to live memory of the given size.
             unsafe { proxy_get_shared_data(name.as_ptr(), name.len(), value, size, &mut cas) }
         });
-        Ok(value?.map(|value| (value, Cas(cas))))
+        or_of_vm(value.map(|value| value.map(|value| (value, Cas(cas)))), |data| data.get(name))
     }
 
     fn set(&mut self, name: &[u8], value: &[u8], Cas(cas): Cas) -> Result<Swap, HostError> {
         // SAFETY: both pointers are to live memory of the given sizes.
         match unsafe { proxy_set_shared_data(name.as_ptr(), name.len(), value.as_ptr(), value.len(), cas) } {
             CAS_MISMATCH => Ok(Swap::Conflict),
-            status => check("proxy_set_shared_data", status).map(|()| Swap::Stored),
+            status => {
+                let stored = check("proxy_set_shared_data", status).map(|()| Swap::Stored);
+                or_of_vm(stored, |data| data.set(name, value, Cas(cas)))
+            }
         }
+    }
+
+    fn is_of_vm(&self) -> bool {
+        OF_VM.with_borrow(Option::is_some)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use filter::config::Config;
 use filter::count::shared_data::{Cas, HostError, SharedData, Swap, VmLocalData};
-use filter::directory::{Directory, Keys, News, Readiness, Storage};
+use filter::directory::{Directory, Keys, News, Readiness};
 use filter::time::Timestamp;
 use libfuzzer_sys::fuzz_target;
 
@@ -45,8 +45,8 @@ fn answer(directory: &mut Directory, host: &mut Host, seconds: u64, body: &[u8])
 fuzz_target!(|body: &[u8]| {
     let settings = CONFIG.settings.directory.clone().expect("a directory");
     let mut host = Host(VmLocalData::default());
-    let keys = Keys::new(&settings, "", Storage::default());
-    let mut directory = Directory::new(settings, "", 1, [1; 16], Storage::default());
+    let keys = Keys::new(&settings, "");
+    let mut directory = Directory::new(settings, "", 1, [1; 16]);
     assert!(answer(&mut directory, &mut host, 100, KNOWN.as_bytes()));
     let is_taken = answer(&mut directory, &mut host, 200, body);
     let view = keys.view(&mut host, Timestamp::from_seconds(200)).expect("a view");

@@ -4,8 +4,8 @@ use super::charge::{Admission, By, Charge, SharedName, Standings, Statements, ad
 use super::entry::{self, Record};
 use super::fingerprint::{Salt, Who};
 use super::holding::Sharing;
-use super::shared_data::{Cas, HostError, SharedData, Swap, VmLocalData};
-use super::swap::{CountError, CounterHost, LogLevel, Step, SwapLoop, Taken};
+use super::shared_data::{HostError, SharedData};
+use super::swap::{CountError, CounterHost, Step, SwapLoop, Taken};
 use super::table::{Capacity, Counter, OpenError, Table, Tables};
 use crate::quota::Quota;
 use crate::time::Timestamp;
@@ -35,15 +35,13 @@ impl Counted {
 #[derive(Debug)]
 pub struct Counters {
     tables: Tables,
-    /// Where the tables are if the host has no shared data.
-    local: Option<VmLocalData>,
     /// Whether the gateways of a fleet share the counters of known keys.
     in_fleet: bool,
     swap: SwapLoop,
 }
 
 impl Counters {
-    /// Opens the tables in the host's shared data or, if it has none, in the VM. `salt` is used if this VM is the first to open them.
+    /// Opens the tables in the host's shared data. `salt` is used if this VM is the first to open them.
     ///
     /// # Errors
     /// If a host call fails or the tables' header is not ours.
@@ -53,27 +51,15 @@ impl Counters {
         namespace: &str,
         wanted: Capacity,
     ) -> Result<Self, OpenError> {
-        let (tables, local) = match Tables::open(host, salt, namespace, wanted) {
-            Err(OpenError::Host(error)) if error.is_unimplemented() => {
-                let mut local = VmLocalData::default();
-                (Tables::open(&mut local, salt, namespace, wanted)?, Some(local))
-            }
-            tables => (tables?, None),
-        };
+        let tables = Tables::open(host, salt, namespace, wanted)?;
         let swap = SwapLoop::new(tables.capacity());
-        Ok(Self { tables, local, in_fleet: false, swap })
+        Ok(Self { tables, in_fleet: false, swap })
     }
 
     /// The same, where the gateways of a fleet share the counters of known keys.
     #[must_use]
     pub fn in_fleet(self, in_fleet: bool) -> Self {
         Self { in_fleet, ..self }
-    }
-
-    /// Whether the host has no shared data, so that this VM counts by itself.
-    #[must_use]
-    pub fn is_local(&self) -> bool {
-        self.local.is_some()
     }
 
     /// The capacity in force: the first VM's.
@@ -117,15 +103,17 @@ impl Counters {
         standings: &mut Standings,
         stated: &mut Statements,
     ) -> Result<Counted, CountError> {
-        let Taken { result: (admission, by), at, overflowed } = match (&self.local, charge.shared) {
-            (None, None) => {
+        let Taken { result: (admission, by), at, overflowed } = match charge.shared {
+            None => {
                 let Charge { quotas, cost, .. } = charge;
                 let step = |record: &mut Record| {
                     Charge { quotas, cost, shared: None }.apply(record, standings, stated)
                 };
                 self.swap.take(host, counter, quotas, step)?
             }
-            _ => self.take(host, counter, charge.quotas, |record| charge.apply(record, standings, stated))?,
+            Some(_) => {
+                self.take(host, counter, charge.quotas, |record| charge.apply(record, standings, stated))?
+            }
         };
         Ok(Counted { admission, by, at, overflowed })
     }
@@ -217,10 +205,7 @@ impl Counters {
                 })
                 .collect()
         };
-        let shared = match &mut self.local {
-            Some(local) => local.get(name.as_bytes())?.map(|(entry, _)| of(&entry)),
-            None => host.get(name.as_bytes())?.map(|(entry, _)| of(entry.as_ref())),
-        };
+        let shared = host.get(name.as_bytes())?.map(|(entry, _)| of(entry.as_ref()));
         Ok(Some(shared.unwrap_or_default()))
     }
 
@@ -247,52 +232,11 @@ impl Counters {
                 Step::Store(())
             }
         };
-        let taken = self.take_noted(host, counter, quotas, &mut noted)?;
+        let step: &mut dyn FnMut(&mut Record) -> Step<()> = &mut noted;
+        let taken = self.swap.take(host, counter, quotas, step)?;
         // The loop has taken the step, or failed.
         let result = result.ok_or(CountError::Contended)?;
         Ok(Taken { result, at: taken.at, overflowed: taken.overflowed })
-    }
-
-    fn take_noted(
-        &mut self,
-        host: &mut impl CounterHost,
-        counter: &Counter,
-        quotas: &[Quota],
-        step: &mut dyn FnMut(&mut Record) -> Step<()>,
-    ) -> Result<Taken<()>, CountError> {
-        let Self { local, swap, .. } = self;
-        match local {
-            Some(local) => swap.take(&mut OnVm { local, host }, counter, quotas, step),
-            None => swap.take(host, counter, quotas, step),
-        }
-    }
-}
-
-/// A host whose shared data is the VM's own.
-struct OnVm<'a, H> {
-    local: &'a mut VmLocalData,
-    host: &'a mut H,
-}
-
-impl<H: CounterHost> SharedData for OnVm<'_, H> {
-    type Value = Vec<u8>;
-
-    fn get(&mut self, name: &[u8]) -> Result<Option<(Vec<u8>, Cas)>, HostError> {
-        self.local.get(name)
-    }
-
-    fn set(&mut self, name: &[u8], value: &[u8], cas: Cas) -> Result<Swap, HostError> {
-        self.local.set(name, value, cas)
-    }
-}
-
-impl<H: CounterHost> CounterHost for OnVm<'_, H> {
-    fn now(&mut self) -> Result<Timestamp, HostError> {
-        self.host.now()
-    }
-
-    fn log(&mut self, level: LogLevel, message: core::fmt::Arguments<'_>) {
-        self.host.log(level, message);
     }
 }
 

@@ -81,6 +81,11 @@ pub trait SharedData {
     /// # Errors
     /// Any status but Ok and CasMismatch.
     fn set(&mut self, name: &[u8], value: &[u8], cas: Cas) -> Result<Swap, HostError>;
+
+    /// Whether the host has no shared data, as far as is known, so that these are the VM's own values.
+    fn is_of_vm(&self) -> bool {
+        false
+    }
 }
 
 /// Stores `value` under `name` if nobody wrote since `read` was read there; `None` means it was absent.

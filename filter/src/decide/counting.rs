@@ -96,10 +96,10 @@ impl Counting {
         self.client.as_ref()
     }
 
-    /// Another configuration follows. Closes the counters until the next request, unless they are this VM's alone.
+    /// Another configuration follows. Closes the counters until the next request.
     pub(super) fn retire(&mut self) {
         self.client.iter_mut().for_each(Client::retire);
-        self.counters.take_if(|counters| !counters.is_local());
+        self.counters = None;
     }
 
     /// Logs an error, but each at most once a second.
@@ -219,7 +219,7 @@ fn open(host: &mut impl Host, config: &Config) -> Result<Counters, DecideError> 
     let salt = host.random()?;
     let in_fleet = config.fleet.is_some_and(|sharing| !sharing.in_shadow);
     let counters = Counters::open(host, salt, &config.settings.namespace, wanted)?.in_fleet(in_fleet);
-    if counters.is_local() {
+    if host.is_of_vm() {
         host.log(
             LogLevel::Warn,
             format_args!(

@@ -7,7 +7,7 @@ use crate::config::roster::Known;
 use crate::config::{Agreement, Config};
 use crate::count::fingerprint::KeyDigest;
 use crate::count::shared_data::HostError;
-use crate::directory::{Again, Found, Keys, Readiness, Storage, View};
+use crate::directory::{Again, Found, Keys, Readiness, View};
 
 /// The row that an account is from; `mark` is 0 if the key had none.
 #[derive(Clone, Copy, Debug)]
@@ -60,9 +60,9 @@ impl Customer {
 
 impl DirectoryKeys {
     /// Those of a configuration's directory, if it has one.
-    pub(super) fn of(config: &Config, storage: Storage) -> Option<Self> {
+    pub(super) fn of(config: &Config) -> Option<Self> {
         let settings = config.settings.directory.as_ref()?;
-        Some(Self { keys: Keys::new(settings, &config.settings.namespace, storage), view: None })
+        Some(Self { keys: Keys::new(settings, &config.settings.namespace), view: None })
     }
 
     /// Looks at the list. Returns whether what was read before may no longer hold.

@@ -16,7 +16,7 @@ use crate::count::charge::SharedName;
 use crate::count::fingerprint::{CallerHash, ClientAddress, Who};
 use crate::count::levels::{Demand, Levels, Others};
 use crate::count::shared_data::HostError;
-use crate::directory::{Readiness, Storage};
+use crate::directory::Readiness;
 use crate::event::Event;
 use crate::quota::QuotaSet;
 use crate::request::identity::{Credential, credential};
@@ -74,15 +74,9 @@ impl Limiter {
     /// A limiter that has not touched the host yet.
     #[must_use]
     pub fn new(config: Arc<Config>) -> Self {
-        Self::with_storage(config, Storage::default())
-    }
-
-    /// The same, where `storage` has the directory's list if the host has no shared data.
-    #[must_use]
-    pub fn with_storage(config: Arc<Config>, storage: Storage) -> Self {
         Self {
             reader: LineReader::new(&config.key_sources),
-            directory: DirectoryKeys::of(&config, storage),
+            directory: DirectoryKeys::of(&config),
             under: 0,
             accounts: Accounts::default(),
             counting: Counting::new(&config),

@@ -101,7 +101,8 @@ impl Limiter {
             Ok(asked) => asked,
             Err(refusal) => return Ok(Answer::Refused(refusal)),
         };
-        if self.context(host, config).open()?.is_local() {
+        self.context(host, config).open()?;
+        if host.is_of_vm() {
             return Ok(Answer::Refused(Refusal::NoSharedData));
         }
         let (listed, omitted) = owners.split_at(listed(config, &owners));

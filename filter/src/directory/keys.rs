@@ -5,7 +5,7 @@ use core::time::Duration;
 use siphasher::sip::SipHasher24;
 
 use super::head::{Head, State};
-use super::list::{List, Storage};
+use super::list::List;
 use super::row::Row;
 use crate::config::roster::Terms;
 use crate::config::{Agreement, Catalog, DirectorySettings};
@@ -97,11 +97,11 @@ pub(super) fn source(settings: &DirectorySettings) -> u64 {
 }
 
 impl Keys {
-    /// Those of a directory, which has not been looked at yet. `storage` is where the list is if the host has no shared data.
+    /// Those of a directory, which has not been looked at yet.
     #[must_use]
-    pub fn new(settings: &DirectorySettings, namespace: &str, storage: Storage) -> Self {
+    pub fn new(settings: &DirectorySettings, namespace: &str) -> Self {
         let (source, max_stale) = (source(settings), settings.max_stale.0);
-        Self { list: List::new(namespace, storage), source, max_stale }
+        Self { list: List::new(namespace), source, max_stale }
     }
 
     /// What the list is at `now`.

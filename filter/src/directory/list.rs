@@ -3,13 +3,10 @@
 //! A list is written row by row, each in one compare-and-swap of its entry. Hosts cannot delete, so an entry is written anew without the rows
 //! that go. Nothing is padded, and an entry is searched from its start: it has 18 rows where the list has 300,000.
 
-use core::cell::RefCell;
-use std::rc::Rc;
-
 use super::head::Head;
 use super::row::{Generation, Row, split_first};
 use crate::count::fingerprint::KeyDigest;
-use crate::count::shared_data::{Cas, HostError, SharedData, VmLocalData};
+use crate::count::shared_data::{HostError, SharedData};
 use crate::count::swap::{CountError, Step, swap};
 use crate::count::table::{DirectoryNames, EntryName, LIST_ENTRIES};
 
@@ -22,10 +19,6 @@ pub(super) enum ListError {
     #[error("another VM leads")]
     Superseded,
 }
-
-/// A list that this VM keeps because the host has no shared data; empty if the host has. Clones are the same.
-#[derive(Clone, Debug, Default)]
-pub struct Storage(Rc<RefCell<Option<VmLocalData>>>);
 
 /// What became of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +43,6 @@ pub(super) struct Swept {
 #[derive(Clone, Debug)]
 pub(super) struct List {
     names: DirectoryNames,
-    storage: Storage,
     /// What is about to be stored.
     next: Vec<u8>,
 }
@@ -88,49 +80,30 @@ fn around<'r>(entry: &'r [u8], digest: &KeyDigest) -> (&'r [u8], Option<Row<'r>>
 }
 
 impl List {
-    pub(super) fn new(namespace: &str, storage: Storage) -> Self {
-        Self { names: DirectoryNames::new(namespace), storage, next: Vec::new() }
+    pub(super) fn new(namespace: &str) -> Self {
+        Self { names: DirectoryNames::new(namespace), next: Vec::new() }
     }
 
-    /// Reads an entry. If the host has no shared data, the VM keeps the list from then on.
+    /// Reads an entry.
     fn get<D: SharedData, T>(
         &self,
         host: &mut D,
         name: EntryName,
         read: impl FnOnce(&[u8]) -> T,
     ) -> Result<Option<T>, HostError> {
-        let storage = &mut *self.storage.0.borrow_mut();
-        if storage.is_none() {
-            match host.get(name.as_bytes()) {
-                Err(error) if error.is_unimplemented() => {}
-                found => return Ok(found?.map(|(entry, _)| read(entry.as_ref()))),
-            }
-        }
-        let found = storage.get_or_insert_default().get(name.as_bytes())?;
-        Ok(found.map(|(entry, _)| read(&entry)))
+        Ok(host.get(name.as_bytes())?.map(|(entry, _)| read(entry.as_ref())))
     }
 
-    /// Takes a step on an entry, which writes what is to be stored into its second argument. If the host has no shared data, the VM keeps the
-    /// list from then on.
+    /// Takes a step on an entry, which writes what is to be stored into its second argument.
     fn swap<D: SharedData, T>(
         &mut self,
         host: &mut D,
         name: EntryName,
         mut step: impl FnMut(&[u8], &mut Vec<u8>) -> Result<Step<T>, ListError>,
     ) -> Result<T, ListError> {
-        fn entry(stored: Option<(&[u8], Cas)>) -> &[u8] {
-            stored.map_or(&[], |(entry, _)| entry)
-        }
-        let Self { storage, next, .. } = self;
-        let storage = &mut *storage.0.borrow_mut();
-        if storage.is_none() {
-            match swap(host, name.as_bytes(), next, |_, stored, next| step(entry(stored), next)) {
-                Err(ListError::Swap(CountError::Host(error))) if error.is_unimplemented() => {}
-                done => return done,
-            }
-        }
-        let local = storage.get_or_insert_default();
-        swap(local, name.as_bytes(), next, |_, stored, next| step(entry(stored), next))
+        swap(host, name.as_bytes(), &mut self.next, |_, stored, next| {
+            step(stored.map_or(&[], |(entry, _)| entry), next)
+        })
     }
 
     /// The head; `None` if there is none.
@@ -264,7 +237,7 @@ mod tests {
     use super::super::leader::Lease;
     use super::super::row::{push, push_removal};
     use super::*;
-    use crate::count::shared_data::Swap;
+    use crate::count::shared_data::{Cas, VmLocalData};
 
     fn row(byte: u8, plan: &str) -> Vec<u8> {
         let mut rows = Vec::new();
@@ -282,7 +255,7 @@ mod tests {
 
     impl Table {
         fn new() -> Self {
-            Self { host: VmLocalData::default(), list: List::new("", Storage::default()) }
+            Self { host: VmLocalData::default(), list: List::new("") }
         }
 
         fn store(
@@ -410,29 +383,5 @@ mod tests {
             .collect();
         assert_eq!(entries.len(), usize::from(LIST_ENTRIES));
         assert!(entries.iter().all(|entry| *entry < LIST_ENTRIES));
-    }
-
-    #[test]
-    fn without_shared_data_the_vm_keeps_the_list() {
-        struct None;
-        impl SharedData for None {
-            type Value = Vec<u8>;
-            fn get(&mut self, _: &[u8]) -> Result<Option<(Vec<u8>, Cas)>, HostError> {
-                Err(HostError { call: "proxy_get_shared_data", status: 12 })
-            }
-            fn set(&mut self, _: &[u8], _: &[u8], _: Cas) -> Result<Swap, HostError> {
-                Err(HostError { call: "proxy_set_shared_data", status: 12 })
-            }
-        }
-        for reads_first in [true, false] {
-            let storage = Storage::default();
-            let [mut one, other] = [storage.clone(), storage].map(|storage| List::new("", storage));
-            if reads_first {
-                assert_eq!(one.head(&mut None), Ok(Option::None));
-            }
-            let bytes = row(1, "pro");
-            assert_eq!(one.store(&mut None, 1, split_first(&bytes).unwrap().0, 1, true), Ok(Stored::Added));
-            assert_eq!(other.find(&mut None, &[1; 32], |row| row.generation), Ok(Some(1)));
-        }
     }
 }

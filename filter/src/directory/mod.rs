@@ -25,7 +25,6 @@ use core::time::Duration;
 use self::head::Head;
 pub use self::keys::{Again, Found, Keys, Readiness, View};
 use self::leader::Candidate;
-pub use self::list::Storage;
 use self::list::{List, ListError};
 use self::load::{Ask, Leading, LoadError};
 pub use self::page::PAGE_BYTES;
@@ -157,21 +156,15 @@ pub enum DirectoryError {
 
 impl Directory {
     /// A directory in a VM that has not looked at the list yet. `configuration` identifies the configuration among those of the process, and
-    /// `random` this VM. `storage` is where the list is if the host has no shared data.
+    /// `random` this VM.
     #[must_use]
-    pub fn new(
-        settings: DirectorySettings,
-        namespace: &str,
-        configuration: u64,
-        random: [u8; 16],
-        storage: Storage,
-    ) -> Self {
+    pub fn new(settings: DirectorySettings, namespace: &str, configuration: u64, random: [u8; 16]) -> Self {
         let (holder, jitter) = (u64::from_le_bytes(*random.first_chunk().unwrap_or(&[0; 8])), random[15]);
         Self {
             source: keys::source(&settings),
             settings,
             jitter,
-            list: List::new(namespace, storage),
+            list: List::new(namespace),
             candidate: Candidate::new(holder, configuration),
             since: 0,
             leading: None,

@@ -5,7 +5,6 @@ mod process;
 use std::collections::BTreeSet;
 
 use self::process::{Fault, Form, MILLI, Process, Service};
-use super::list::Storage;
 use super::page::tests::config;
 use super::*;
 use crate::config::hex;
@@ -20,7 +19,7 @@ pub(crate) fn row(key: &KeyDigest, subscriber: &str, plan: &str) -> String {
 /// Has a leader of a configuration's directory load these rows.
 pub(crate) fn load(host: &mut impl CounterHost, config: &Config, rows: &[String]) {
     let settings = config.settings.directory.clone().unwrap();
-    let mut directory = Directory::new(settings, &config.settings.namespace, 1, [9; 16], Storage::default());
+    let mut directory = Directory::new(settings, &config.settings.namespace, 1, [9; 16]);
     let now = host.now().unwrap();
     directory.look(host, now).unwrap();
     assert!(directory.poll(now).is_some());

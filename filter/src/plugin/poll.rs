@@ -14,8 +14,6 @@ use crate::host::{self, Gateway};
 use crate::request::header_pairs::HeaderPairs;
 use crate::time::Timestamp;
 
-/// Interval of the tick on which a VM stores rows, in milliseconds. It is set once, because ngx_wasm_module lets a VM set it but once.
-pub(super) const TICK: u32 = 10;
 /// Rows that are stored on a tick. A worker needs some milliseconds for them, and serves requests until the next tick.
 const AT_ONCE: usize = 1000;
 /// Time between two looks at the list. A tick in between that has nothing to store ends at once.

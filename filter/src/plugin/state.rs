@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::fleet::{self, Ticking};
 use super::log::logged;
 use super::metrics::Metrics;
-use super::poll::{self, Poller};
+use super::poll::Poller;
 use crate::config::{Config, StrangerPolicy, UpstreamHeaders};
 use crate::count::shared_data::HostError;
 use crate::count::swap::CounterHost as _;
@@ -19,7 +19,7 @@ use crate::decide::host::{Host as _, LogLevel};
 use crate::decide::limiter::Limiter;
 use crate::decide::reply::Reply;
 use crate::decide::settlement::Moment;
-use crate::directory::{Directory, Storage};
+use crate::directory::Directory;
 use crate::host::{self, Gateway};
 use crate::quota::Mode;
 use crate::request::header_pairs::HeaderPairs;
@@ -27,14 +27,13 @@ use crate::time::Timestamp;
 
 /// Interval of the tick that flushes metrics to the host and states what the ledger is to know, in milliseconds.
 const TICK: u32 = 250;
-/// The same while all counters of a fleet are looked at.
-const BUSY_TICK: u32 = 10;
+/// The same where a directory's rows are stored, or a fleet's counters are stated anew, a part on each tick. It is set once, because
+/// ngx_wasm_module lets a VM set it but once.
+const SHORT_TICK: u32 = 10;
 
 thread_local! {
     /// The configurations of this VM: during an update several, all but one of which drain.
     static ACTIVE: RefCell<Vec<Weak<Active>>> = const { RefCell::new(Vec::new()) };
-    /// Where their directory's list is if the host has no shared data.
-    static STORAGE: Storage = Storage::default();
 }
 
 /// The state of a configuration. It lives as long as its root context or one of its streams.
@@ -59,8 +58,6 @@ pub(super) struct State {
     has_filter_state: bool,
     /// When the sums were flushed last.
     flushed: Timestamp,
-    /// Whether ticks come more often because the fleet's counters are stated anew.
-    is_busy: bool,
 }
 
 impl Active {
@@ -75,23 +72,22 @@ impl Active {
             });
         }
         let config = Arc::new(config);
-        let tick = if config.settings.directory.is_some() { poll::TICK } else { TICK };
+        let has_work = config.settings.directory.is_some() || config.fleet.is_some();
+        let tick = if has_work { SHORT_TICK } else { TICK };
         if let Err(error) = host::set_tick_period(tick) {
             let problem = format_args!("weir: no ticks, so neither metrics nor directory: {error}");
             Gateway.log(LogLevel::Warn, problem);
         }
         log_start(&config);
-        let storage = STORAGE.with(Storage::clone);
-        let limiter = Limiter::with_storage(Arc::clone(&config), storage.clone());
+        let limiter = Limiter::new(Arc::clone(&config));
         let poller = config.settings.directory.clone().map(|settings| {
             let random = logged(Gateway.random());
-            Poller::new(Directory::new(settings, &config.settings.namespace, identity, random, storage))
+            Poller::new(Directory::new(settings, &config.settings.namespace, identity, random))
         });
         let metrics = Metrics::define(&config);
         let fleet = config.fleet.map(|_| Ticking::default());
         let flushed = Timestamp::default();
-        let state =
-            State { limiter, poller, fleet, metrics, has_filter_state: true, flushed, is_busy: false };
+        let state = State { limiter, poller, fleet, metrics, has_filter_state: true, flushed };
         let active = Rc::new(Self(RefCell::new(state)));
         ACTIVE.with_borrow_mut(|all| {
             all.retain(|other| other.strong_count() > 0);
@@ -114,18 +110,13 @@ impl State {
         let now = logged(Gateway.now());
         let since = now.duration_since(self.flushed);
         // If other ticks come more often. A clock that has stepped back has this wait no longer than usual.
-        let is_due = now < self.flushed || since.as_millis() >= u128::from(TICK - poll::TICK / 2);
+        let is_due = now < self.flushed || since.as_millis() >= u128::from(TICK);
         if is_due {
             self.flushed = now;
             self.flush();
         }
         if let Some(fleet) = self.fleet.as_mut().filter(|_| is_due || self.limiter.is_busy()) {
             fleet.tick(&mut self.limiter);
-            let is_busy = self.limiter.is_busy();
-            if core::mem::replace(&mut self.is_busy, is_busy) != is_busy {
-                let usual = if self.poller.is_some() { poll::TICK } else { TICK };
-                logged(host::set_tick_period(if is_busy { BUSY_TICK } else { usual }));
-            }
         }
     }
 

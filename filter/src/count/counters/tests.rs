@@ -3,8 +3,8 @@ use core::num::NonZeroU32;
 use super::*;
 use crate::count::entry::MAX_RECORDS;
 use crate::count::fingerprint::ClientAddress;
-use crate::count::shared_data::compare_and_swap;
-use crate::count::swap::MAX_ATTEMPTS;
+use crate::count::shared_data::{Cas, Swap, VmLocalData, compare_and_swap};
+use crate::count::swap::{LogLevel, MAX_ATTEMPTS};
 use crate::quota::Mode;
 use crate::window::Window;
 
@@ -101,18 +101,6 @@ fn what_the_host_answers_is_what_the_error_says() {
     host.status = Some(10);
     let error = count(&mut counters, &mut host, ALICE, &minutely(9), 1).unwrap_err();
     assert_eq!(error.to_string(), "proxy_get_shared_data answered status 10");
-}
-
-#[test]
-fn a_host_without_shared_data_is_counted_on_by_each_vm() {
-    let mut host = TestHost { status: Some(12), ..TestHost::default() };
-    let mut vms = [1, 2].map(|salt| Counters::open(&mut host, [salt; 16], "", CAPACITY).unwrap());
-    for vm in &mut vms {
-        assert!(vm.is_local());
-        let admitted =
-            [(); 3].map(|()| count(vm, &mut host, ALICE, &minutely(2), 1).unwrap().0.is_admitted());
-        assert_eq!(admitted, [true, true, false]);
-    }
 }
 
 #[test]

@@ -179,11 +179,10 @@ impl Process {
 
     pub(super) fn add(&mut self, configuration: u64, may_poll: bool) {
         let settings = self.config.settings.directory.clone().unwrap();
-        let storage = Storage::default();
         let mut random = [0; 16];
         random[0] = u8::try_from(self.vms.len() + 1).unwrap();
-        let keys = Keys::new(&settings, "", storage.clone());
-        let directory = Directory::new(settings, "", configuration, random, storage);
+        let keys = Keys::new(&settings, "");
+        let directory = Directory::new(settings, "", configuration, random);
         let (answer, view) = (None, View::default());
         self.vms.push(Vm { directory, keys, view, answer, is_alive: true, may_poll, configuration });
     }
