@@ -232,15 +232,12 @@ impl Charge<'_> {
     }
 
     fn consume(&self, record: &mut Record, standings: &mut Standings) {
-        let at = record.at;
-        if self.shared.is_some() {
-            for (place, quota) in self.quotas.iter().enumerate() {
-                if is_first_enforced(self.quotas, place)
-                    && let Some(count) = record.count(quota.window)
-                {
-                    count.charge_share(self.cost, at);
-                }
-            }
+        if let Some(shared) = &self.shared {
+            // Also of one that has never asked, whose use a tick has to state.
+            state(record, shared.name, self.quotas, |count, _, at| {
+                count.charge_share(self.cost, at);
+                None
+            });
         }
         for (quota, standing) in self.quotas.iter().zip(standings) {
             standing.used = standing.used.saturating_add(self.cost);
@@ -325,7 +322,8 @@ impl Shared<'_> {
     }
 }
 
-/// Makes a statement of each count that these quotas share in a fleet, where there is one to make. `name` is the counter's.
+/// Takes a step on each count that these quotas share in a fleet, which may make a statement. `name` is the counter's. What a tick needs to
+/// state the counts is noted.
 pub(super) fn state(
     record: &mut Record,
     name: SharedName,
