@@ -378,7 +378,7 @@ pub(super) fn attend(record: &mut Record, epoch: Option<u32>, sharing: &Sharing)
     if let Some(name) = record.name().map(SharedName) {
         for count in record.counts().filter(|count| count.held.limit > 0) {
             attended.statements.extend(count.attend(name.of(count.window), epoch, at, *sharing));
-            attended.is_settled &= count.is_settled(*sharing);
+            attended.is_settled &= count.is_settled(epoch, *sharing);
         }
     }
     if attended.statements.is_empty() { Step::Keep(attended) } else { Step::Store(attended) }
