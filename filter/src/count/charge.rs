@@ -259,9 +259,11 @@ impl Shared<'_> {
 
     /// Whether the gateway's share has room for a request, and what says so.
     fn room(&self, count: &Count, cost: u32, limit: u32, at: Timestamp) -> (Room, By) {
-        let lacks = match self.waited {
-            None => count.lacks_at_first(cost, limit),
-            Some(_) => count.lacks(cost, limit),
+        // One that has asked about another quota alone does not take what others wait for here.
+        let asked = self.waited.map(|(_, stated)| stated).unwrap_or_default();
+        let lacks = match asked.iter().any(|stated| stated.window == count.window) {
+            true => count.lacks(cost, limit),
+            false => count.lacks_at_first(cost, limit),
         };
         let by = if self.waited.is_some() { By::Ledger } else { By::Share };
         if !lacks {
