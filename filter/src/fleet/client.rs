@@ -301,6 +301,7 @@ impl Client {
 
     /// The stream of a request has ended while it waited.
     pub fn ended(&mut self, counters: &mut Counters, host: &mut impl CounterHost, waiting: &Waiting) {
+        self.breaker.abandoned(waiting.called.0);
         self.take_up(counters, host, &waiting.asked, None);
     }
 
