@@ -353,6 +353,11 @@ impl Client {
         (self.is_retired, self.walk) = (true, None);
     }
 
+    /// Takes over what a configuration that ends has not stated yet.
+    pub fn take_over(&mut self, ended: &mut Self) {
+        self.unsettled.add(core::iter::from_fn(|| ended.unsettled.take()));
+    }
+
     /// Whether a tick may have something to do.
     #[must_use]
     pub fn has_work(&self) -> bool {
