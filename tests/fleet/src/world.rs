@@ -271,11 +271,14 @@ impl World {
     pub(crate) fn is_reachable(&self) -> bool {
         use Fault::{FarClock, LosesAll, LosesSecond, Outage, WorkerStuck};
         let away = [Outage, LosesAll, LosesSecond, WorkerStuck, FarClock];
-        // Who has to ask again and again may run out of time: others take what was granted, and so do settlements.
-        let is_near = 8.0 * self.round_trip() < f64::from(TIMEOUT);
-        (is_near || self.is_steady())
+        (self.is_near() || self.is_steady())
             && self.has_good_network()
             && !away.into_iter().any(|fault| self.has(fault))
+    }
+
+    /// Whether who has to ask again and again has time to: others take what was granted, and so do settlements.
+    fn is_near(&self) -> bool {
+        8.0 * self.round_trip() < f64::from(TIMEOUT)
     }
 
     /// Whether no count begins again, none settles, and none is used in shadow mode, which takes what others wait for.
@@ -310,8 +313,7 @@ impl World {
     /// Whether nothing but an outage keeps the ledger from deciding.
     pub(crate) fn is_whole_again(&self) -> bool {
         use Fault::{Outage, Plan, Push};
-        let is_near = 8.0 * self.round_trip() < f64::from(TIMEOUT);
-        is_near
+        self.is_near()
             && self.has_good_network()
             && self.faults.iter().all(|fault| [Outage, Plan, Push].contains(fault))
     }
