@@ -125,6 +125,15 @@ impl Limiter {
         self.counting.retire();
     }
 
+    /// Takes over what a configuration that ends has not stated to the ledger yet. Whether it counts in the same namespace.
+    pub fn take_over(&mut self, ended: &mut Self) -> bool {
+        let is_same = self.config.settings.namespace == ended.config.settings.namespace;
+        if is_same {
+            self.counting.take_over(&mut ended.counting);
+        }
+        is_same
+    }
+
     /// Adds `times` to the sum of an event.
     pub fn count(&mut self, event: Event, times: usize) {
         self.counting.events.add(event, u32::try_from(times).unwrap_or(u32::MAX));

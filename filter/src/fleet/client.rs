@@ -308,6 +308,7 @@ impl Client {
 
     /// The stream of a request has ended while it waited.
     pub fn ended(&mut self, counters: &mut Counters, host: &mut impl CounterHost, waiting: &Waiting) {
+        self.breaker.abandoned(waiting.called.0);
         self.take_up(counters, host, &waiting.asked, None);
     }
 
@@ -357,6 +358,11 @@ impl Client {
     /// Another configuration follows.
     pub fn retire(&mut self) {
         (self.is_retired, self.walk) = (true, None);
+    }
+
+    /// Takes over what a configuration that ends has not stated yet.
+    pub fn take_over(&mut self, ended: &mut Self) {
+        self.unsettled.add(core::iter::from_fn(|| ended.unsettled.take()));
     }
 
     /// Whether a tick may have something to do.
