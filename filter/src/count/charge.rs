@@ -173,6 +173,8 @@ impl Charge<'_> {
         standings: &mut Standings,
         stated: &mut Statements,
     ) -> Step<(Admission, By)> {
+        // The step is taken again if another worker has stored in between. What was not stored then must not be sent.
+        stated.clear();
         let has_changed = self.shared.is_some_and(|shared| shared.take_up(record)) || record.moved;
         let (room, by) = self.check(record, standings);
         let until = self.shared.map_or(Until::Charged, |shared| shared.until);
