@@ -174,7 +174,7 @@ impl Charge<'_> {
         standings: &mut Standings,
         stated: &mut Statements,
     ) -> Step<(Admission, By)> {
-        // A swap that was lost has stored none of them.
+        // The step is taken again if another worker has stored in between. What was not stored then must not be sent.
         stated.clear();
         let has_changed = self.shared.is_some_and(|shared| shared.take_up(record)) || record.moved;
         let (room, by) = self.check(record, standings);

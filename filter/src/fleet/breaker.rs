@@ -7,9 +7,9 @@ use crate::time::Timestamp;
 
 /// Failures in a row after which a worker does not call any more: the first may have been one replica's.
 const FAILURES: u32 = 2;
-/// How long a worker then waits before it calls once: twice as long after each failure, up to the longest, so that a ledger that is back is
-/// noticed within half a second.
-const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(400)];
+/// How long a worker then waits before it calls once: twice as long after each failure, up to the longest. With half of the
+/// default timeout, which a call has that is made just before the ledger is back, that is half a second.
+const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(375)];
 
 /// How the last calls of a worker ended.
 #[derive(Debug, Default)]
@@ -90,7 +90,7 @@ mod tests {
             assert!(breaker.is_due(at(0)), "one failure, and calls that are made again");
         }
         let mut now = 0;
-        for (number, pause) in [100, 200, 400, 400].into_iter().enumerate() {
+        for (number, pause) in [100, 200, 375, 375].into_iter().enumerate() {
             breaker.failed(at(now), number > 0);
             for _ in 0..3 {
                 assert!(!breaker.is_due(at(now + pause - 1)), "{pause} ms");

@@ -326,7 +326,8 @@ impl Client {
         self.walk(counters, host, now);
         let asked = self.state(counters, host);
         // Once in a term, so that a gateway without requests sees a new epoch in time.
-        let is_quiet = now.duration_since(self.heard_at).as_millis() >= u128::from(self.sharing.term);
+        let since = now.duration_since(self.heard_at).as_millis();
+        let is_quiet = now < self.heard_at || since >= u128::from(self.sharing.term);
         if asked.is_empty() && (!is_quiet || self.sharing.in_shadow || self.is_retired) {
             return None;
         }

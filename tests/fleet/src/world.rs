@@ -281,10 +281,10 @@ impl World {
         8.0 * self.round_trip() < f64::from(TIMEOUT)
     }
 
-    /// Whether no count begins again, none settles, and none is used in shadow mode, which takes what others wait for.
+    /// Whether no count begins again, none settles, and nothing takes what others wait for: shadow mode, or `on_unavailable`.
     pub(crate) fn is_steady(&self) -> bool {
-        use Fault::{Clock, Evicts, Mode, Reset};
-        let begins_again = [Clock, Reset, Evicts, Mode].into_iter().any(|fault| self.has(fault));
+        use Fault::{Clock, Evicts, Mode, Replica, Reset};
+        let begins_again = [Clock, Reset, Evicts, Mode, Replica].into_iter().any(|fault| self.has(fault));
         !begins_again && self.settle == 0.0 && (0..self.subjects.len()).all(|subject| self.is_long(subject))
     }
 
