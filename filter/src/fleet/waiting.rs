@@ -58,8 +58,10 @@ pub(super) struct Places {
 impl Places {
     /// Whether there is a place for a request of this counter.
     pub(super) fn has_one(&self, counter: Fingerprint) -> bool {
-        let of_counter = self.of_counters.get(&counter).map_or(0, taken);
-        taken(&self.all) < PLACES && of_counter < PLACES_OF_A_COUNTER
+        // While few wait, which is nearly always, no counter has to be looked up.
+        let all = taken(&self.all);
+        let of_counter = || self.of_counters.get(&counter).map_or(0, taken);
+        all < PLACES_OF_A_COUNTER || all < PLACES && of_counter() < PLACES_OF_A_COUNTER
     }
 
     /// Takes a place for a request of this counter.
