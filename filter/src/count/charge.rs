@@ -174,7 +174,7 @@ impl Charge<'_> {
         standings: &mut Standings,
         stated: &mut Statements,
     ) -> Step<(Admission, By)> {
-        // A swap that was lost has stored none of them.
+        // The step is taken again if another worker has stored in between. What was not stored then must not be sent.
         stated.clear();
         let has_changed = self.shared.is_some_and(|shared| shared.take_up(record)) || record.moved;
         let (room, by) = self.check(record, standings);
@@ -237,15 +237,12 @@ impl Charge<'_> {
 
     #[inline(always)]
     fn consume(&self, record: &mut Record, standings: &mut Standings) {
-        let at = record.at;
-        if self.shared.is_some() {
-            for (place, quota) in self.quotas.iter().enumerate() {
-                if is_first_enforced(self.quotas, place)
-                    && let Some(count) = record.count(quota.window)
-                {
-                    count.charge_share(self.cost, at);
-                }
-            }
+        if let Some(shared) = &self.shared {
+            // Also of one that has never asked, whose use a tick has to state.
+            state(record, shared.name, self.quotas, |count, _, at| {
+                count.charge_share(self.cost, at);
+                None
+            });
         }
         for (quota, standing) in self.quotas.iter().zip(standings) {
             standing.used = standing.used.saturating_add(self.cost);
@@ -267,9 +264,11 @@ impl Shared<'_> {
 
     /// Whether the gateway's share has room for a request, and what says so.
     fn room(&self, count: &Count, cost: u32, limit: u32, at: Timestamp) -> (Room, By) {
-        let lacks = match self.waited {
-            None => count.lacks_at_first(cost, limit),
-            Some(_) => count.lacks(cost, limit),
+        // One that has asked about another quota alone does not take what others wait for here.
+        let asked = self.waited.map(|(_, stated)| stated).unwrap_or_default();
+        let lacks = match asked.iter().any(|stated| stated.window == count.window) {
+            true => count.lacks(cost, limit),
+            false => count.lacks_at_first(cost, limit),
         };
         let by = if self.waited.is_some() { By::Ledger } else { By::Share };
         if !lacks {
@@ -330,7 +329,8 @@ impl Shared<'_> {
     }
 }
 
-/// Makes a statement of each count that these quotas share in a fleet, where there is one to make. `name` is the counter's.
+/// Takes a step on each count that these quotas share in a fleet, which may make a statement. `name` is the counter's. What a tick needs to
+/// state the counts is noted.
 pub(crate) fn state(
     record: &mut Record,
     name: SharedName,
@@ -385,7 +385,7 @@ pub(crate) fn attend(record: &mut Record, epoch: Option<u32>, sharing: &Sharing)
     if let Some(name) = record.name.map(SharedName) {
         for count in record.counts().filter(|count| count.held.limit > 0) {
             attended.statements.extend(count.attend(name.of(count.window), epoch, at, *sharing));
-            attended.is_settled &= count.is_settled(*sharing);
+            attended.is_settled &= count.is_settled(epoch, *sharing);
         }
     }
     if attended.statements.is_empty() { Step::Keep(attended) } else { Step::Store(attended) }

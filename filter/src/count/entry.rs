@@ -403,5 +403,18 @@ pub(super) fn shared(entry: &[u8]) -> Vec<Fingerprint> {
     shared
 }
 
+/// The count of a window of a counter, as it is stored in an entry. For the simulation of fleets, which checks what is kept.
+#[cfg(feature = "rules")]
+#[must_use]
+pub fn stored(entry: &[u8], counter: Fingerprint, window: Window) -> Option<Count> {
+    let (_, mut records) = entry.split_first_chunk::<ENTRY_HEAD>()?;
+    loop {
+        let stored = Stored::read(&mut records).ok()?;
+        if stored.fingerprint == counter {
+            return stored.counts().find(|count| count.window == window);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -218,10 +218,20 @@ impl Count {
         self.lacks(cost.saturating_add(waiting), limit)
     }
 
-    /// Whether nothing is left to state: the ledger has answered the newest statement, and the share is what was used.
-    pub(crate) fn is_settled(&self, sharing: Sharing) -> bool {
-        let knows_use = self.used == self.held.share || sharing.in_shadow && self.used > self.held.share;
+    /// Whether nothing is left to state: the ledger has answered the newest statement, the share is what was used, and the store of `epoch`
+    /// knows it.
+    pub(crate) fn is_settled(&self, epoch: Option<u32>, sharing: Sharing) -> bool {
+        let knows_use = match sharing.in_shadow {
+            true => self.used >= self.held.share,
+            false => self.used == self.held.share && !self.is_lost(epoch),
+        };
         self.held.is_answered() && knows_use
+    }
+
+    /// Whether the store may have lost the share, because it has another epoch now.
+    fn is_lost(&self, epoch: Option<u32>) -> bool {
+        let is_another = self.held.seq > 0 && epoch.is_some_and(|epoch| epoch != self.held.epoch);
+        is_another && !without(Rule::EpochRestates)
     }
 
     /// Units that are left to this gateway, those it holds included.
@@ -325,10 +335,9 @@ impl Count {
         now: Timestamp,
         sharing: Sharing,
     ) -> Option<Stated> {
-        let Held { seq, share, reset, void_until, .. } = self.held;
+        let Held { share, reset, void_until, .. } = self.held;
         let (wish, unused) = (self.wish(now, sharing), share.saturating_sub(self.used));
-        let is_lost =
-            seq > 0 && epoch.is_some_and(|epoch| epoch != self.held.epoch) && !without(Rule::EpochRestates);
+        let is_lost = self.is_lost(epoch);
         if is_lost && unused > 0 {
             return Some(self.give_back(0, name, now));
         }

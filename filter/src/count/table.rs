@@ -91,6 +91,12 @@ impl DirectoryNames {
     pub fn head(&self) -> EntryName {
         self.rows(LIST_ENTRIES)
     }
+
+    /// Written to find out what kind of host this is.
+    #[must_use]
+    pub fn probe(&self) -> EntryName {
+        self.rows(LIST_ENTRIES + 1)
+    }
 }
 
 /// Which of the two tables.

@@ -102,6 +102,13 @@ impl Counting {
         self.counters = None;
     }
 
+    /// Takes over what a configuration that ends has not stated to the ledger yet.
+    pub(super) fn take_over(&mut self, ended: &mut Self) {
+        if let (Some(client), Some(ended)) = (&mut self.client, &mut ended.client) {
+            client.take_over(ended);
+        }
+    }
+
     /// Logs an error, but each at most once a second.
     #[cold]
     pub(super) fn log_error(&mut self, host: &mut impl Host, what: &str, error: DecideError) {

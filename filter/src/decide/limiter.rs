@@ -120,6 +120,15 @@ impl Limiter {
         self.counting.retire();
     }
 
+    /// Takes over what a configuration that ends has not stated to the ledger yet. Whether it counts in the same namespace.
+    pub fn take_over(&mut self, ended: &mut Self) -> bool {
+        let is_same = self.config.settings.namespace == ended.config.settings.namespace;
+        if is_same {
+            self.counting.take_over(&mut ended.counting);
+        }
+        is_same
+    }
+
     /// Adds to the sums of events, in the order of [`Event::ALL`].
     pub fn count(&mut self, events: [u32; Event::ALL.len()]) {
         self.counting.events.add_all(events);

@@ -7,16 +7,16 @@ use crate::time::Timestamp;
 
 /// Failures in a row after which a worker does not call any more: the first may have been one replica's.
 const FAILURES: u32 = 2;
-/// How long a worker then waits before it calls once: twice as long after each failure, up to the longest, so that a ledger that is back is
-/// noticed within half a second.
-const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(400)];
+/// How long a worker then waits before it calls once: twice as long after each failure, up to the longest. With half of the
+/// default timeout, which a call has that is made just before the ledger is back, that is half a second.
+const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(375)];
 
 /// How the last calls of a worker ended.
 #[derive(Debug, Default)]
 pub struct Breaker {
     failures: u32,
-    /// When the last call failed, or the last one was made that tries the ledger again. What becomes of that call does not matter: the client
-    /// that it was made for may leave.
+    /// When the last call failed, or the last one was made that tries the ledger again. What becomes of that call does not matter: the worker
+    /// may never hear of it.
     tried_at: Timestamp,
 }
 
@@ -41,6 +41,14 @@ impl Breaker {
     pub fn called(&mut self, now: Timestamp) {
         if self.is_open() {
             self.tried_at = if without(Rule::TrialsAreInstants) { Timestamp::LAST } else { now };
+        }
+    }
+
+    /// Whoever a call was made for, at this instant, has left. If the call tried the ledger again, the next one does: clients that leave soon
+    /// would otherwise keep the others from the ledger.
+    pub fn abandoned(&mut self, called_at: Timestamp) {
+        if self.is_open() && self.tried_at == called_at {
+            self.tried_at = Timestamp::default();
         }
     }
 
@@ -82,16 +90,20 @@ mod tests {
             assert!(breaker.is_due(at(0)), "one failure, and calls that are made again");
         }
         let mut now = 0;
-        for (number, pause) in [100, 200, 400, 400].into_iter().enumerate() {
+        for (number, pause) in [100, 200, 375, 375].into_iter().enumerate() {
             breaker.failed(at(now), number > 0);
             for _ in 0..3 {
                 assert!(!breaker.is_due(at(now + pause - 1)), "{pause} ms");
                 now += pause;
                 assert!(breaker.is_due(at(now)), "{pause} ms");
-                // Whoever it was made for leaves, and nobody hears how it ended.
+                // Nobody hears how it ended.
                 breaker.called(at(now));
             }
         }
+        breaker.abandoned(at(now - 1));
+        assert!(!breaker.is_due(at(now)), "another call");
+        breaker.abandoned(at(now));
+        assert!(breaker.is_due(at(now)), "whoever it was made for has left");
         breaker.succeeded();
         assert!(breaker.is_due(at(now)));
     }

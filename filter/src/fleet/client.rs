@@ -308,6 +308,7 @@ impl Client {
 
     /// The stream of a request has ended while it waited.
     pub fn ended(&mut self, counters: &mut Counters, host: &mut impl CounterHost, waiting: &Waiting) {
+        self.breaker.abandoned(waiting.called.0);
         self.take_up(counters, host, &waiting.asked, None);
     }
 
@@ -325,7 +326,8 @@ impl Client {
         self.walk(counters, host, now);
         let asked = self.state(counters, host);
         // Once in a term, so that a gateway without requests sees a new epoch in time.
-        let is_quiet = now.duration_since(self.heard_at).as_millis() >= u128::from(self.sharing.term);
+        let since = now.duration_since(self.heard_at).as_millis();
+        let is_quiet = now < self.heard_at || since >= u128::from(self.sharing.term);
         if asked.is_empty() && (!is_quiet || self.sharing.in_shadow || self.is_retired) {
             return None;
         }
@@ -357,6 +359,11 @@ impl Client {
     /// Another configuration follows.
     pub fn retire(&mut self) {
         (self.is_retired, self.walk) = (true, None);
+    }
+
+    /// Takes over what a configuration that ends has not stated yet.
+    pub fn take_over(&mut self, ended: &mut Self) {
+        self.unsettled.add(core::iter::from_fn(|| ended.unsettled.take()));
     }
 
     /// Whether a tick may have something to do.

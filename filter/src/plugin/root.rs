@@ -9,8 +9,13 @@ use siphasher::sip::SipHasher24;
 use super::state::Active;
 use super::stream::Stream;
 use crate::config::Config;
+use crate::count::shared_data::is_strict;
+use crate::count::table::DirectoryNames;
 use crate::decide::host::{CounterHost as _, LogLevel};
 use crate::host::{self, Gateway};
+
+const FLEET_IN_NGINX: &str = "fleet: this host is nginx with ngx_wasm_module, whose workers end, or never answer again, when requests wait for calls; \
+     leave fleet out, or run the gateways of the fleet on Envoy";
 
 /// A root context, and its configuration once it is in force.
 #[derive(Default)]
@@ -41,6 +46,13 @@ impl RootContext for Root {
                 let config = Config::from_json(json.as_ref());
                 let config = config.and_then(|config| config.with_environment(host::environment_variable));
                 let config = config.map_err(|error| error.to_string())?;
+                let names = DirectoryNames::new(&config.settings.namespace);
+                // The kind of host is the same for all VMs, so all of them decide alike. A host without shared data is none of this kind.
+                if config.fleet.is_some()
+                    && is_strict(&mut Gateway, names.probe().as_bytes()).unwrap_or(false)
+                {
+                    return Err(FLEET_IN_NGINX.to_owned());
+                }
                 Ok((config, SipHasher24::new().hash(json.as_ref())))
             });
         match config {

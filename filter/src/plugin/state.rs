@@ -63,9 +63,7 @@ pub(super) struct State {
 impl Active {
     /// Puts a configuration into force. `identity` distinguishes it from the others of the process.
     pub(super) fn new(mut config: Config, identity: u64) -> Rc<Self> {
-        // The newest of the others comes first.
-        let others: Vec<_> = ACTIVE.with_borrow(|all| all.iter().rev().filter_map(Weak::upgrade).collect());
-        for other in others {
+        for other in newest_first() {
             other.with(|state| {
                 config.share_with(state.limiter.config());
                 state.retire();
@@ -235,6 +233,10 @@ impl State {
         if let Some(poller) = &mut self.poller {
             poller.give_up();
         }
+        // This configuration is borrowed, and so not among them.
+        let _is_taken_over = newest_first()
+            .into_iter()
+            .any(|other| other.with(|state| state.limiter.take_over(&mut self.limiter)).unwrap_or(false));
     }
 
     fn flush(&mut self) {
@@ -246,6 +248,11 @@ impl Drop for State {
     fn drop(&mut self) {
         self.flush();
     }
+}
+
+/// The configurations of this VM.
+fn newest_first() -> Vec<Rc<Active>> {
+    ACTIVE.with_borrow(|all| all.iter().rev().filter_map(Weak::upgrade).collect())
 }
 
 fn log_start(config: &Config) {

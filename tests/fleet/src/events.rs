@@ -3,27 +3,31 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
+use crate::gateway::Place;
 use crate::world::Time;
 
-/// What happens. Requests, settlements, calls and answers are given by their places in the run.
+/// What happens. Requests, streams, calls and answers are given by their places in the run, workers by their gateway and their own place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
     Request(u32),
-    /// The client of a request leaves.
+    /// The client of a stream leaves.
     Leave(u32),
     Settle(u32),
-    /// Of a gateway and a worker.
-    Tick(usize, usize),
-    /// A worker that has seen another epoch goes through its gateway's table.
-    Restate(usize, usize),
+    Tick(Place),
+    /// The host keeps a configuration no longer than its streams.
+    Drained(Place),
+    /// A worker takes up its gateway's configuration.
+    Configure(usize, usize),
     /// A client of a gateway and a worker asks where it stands.
     Look(usize, usize),
-    /// Of a call and an attempt.
-    Send(u32, u8),
-    Receive(u32, u8),
-    Fail(u32, u8),
-    /// Of a call, an attempt and what the ledger answered.
-    Answer(u32, u8, u32),
+    /// An operator resets a subject at a gateway and a worker.
+    Reset(usize, usize, usize),
+    /// A ledger gets a call.
+    Receive(u32),
+    /// A worker hears that a call has failed, or has waited for it long enough.
+    Fail(u32),
+    /// Of a call, and what the ledger answered.
+    Answer(u32, u32),
     Fault,
     OutageEnds,
     ReplicaReturns,

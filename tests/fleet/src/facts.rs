@@ -1,15 +1,13 @@
 //! What really happened, and what must not have.
 
-use arrayvec::ArrayVec;
-
-use crate::rules::Check;
+use crate::Check;
 use crate::store::Key;
-use crate::world::{COUNTERS, MILLI, TERM, Time};
+use crate::world::{MILLI, TERM, Time, World};
 
 /// Longer than this, units may not be free while somebody is refused.
 const TWO_TERMS: Time = 2 * TERM as Time * MILLI;
 
-/// What was used of a counter in a window under a reset number.
+/// What was used of a subject in a window under a reset number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fact {
     key: Key,
@@ -23,7 +21,7 @@ pub(crate) struct Fact {
 pub struct Violation {
     /// What it violates.
     pub check: Check,
-    /// The counter and the index of its window.
+    /// The subject and the index of its window.
     pub key: (usize, u32),
     /// How.
     pub what: &'static str,
@@ -92,9 +90,9 @@ impl Facts {
         }
     }
 
-    pub(crate) fn check_over(&mut self, limits: &ArrayVec<u32, COUNTERS>) {
+    pub(crate) fn check_over(&mut self, world: &World) {
         for fact in std::mem::take(&mut self.facts) {
-            if fact.used - fact.excepted > i64::from(limits[fact.key.0]) {
+            if fact.used - fact.excepted > i64::from(world.limit(fact.key.0)) {
                 let Fact { reset, used, excepted, .. } = fact;
                 self.note(Some(fact.key), || format!("reset {reset}: used {used}, excepted {excepted}"));
                 self.violated(Check::Over, fact.key, "the limit was exceeded");

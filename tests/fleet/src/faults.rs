@@ -1,13 +1,14 @@
 //! What goes wrong.
 
 use crate::events::Event;
-use crate::gateway::{Count, Gateway};
 use crate::run::Run;
 use crate::store;
-use crate::world::{Fault, MILLI, SECOND, UNTIL, pick};
+use crate::world::{Fault, MILLI, SECOND, Time, UNTIL, pick};
 
-/// How far all clocks but one jump, in milliseconds.
-const FAR: u64 = 250_000;
+/// How far all clocks but one jump.
+const FAR: Time = 250 * SECOND;
+/// Within this time, all workers of a gateway have taken up a configuration.
+const TAKES: Time = 20 * MILLI;
 
 impl Run {
     /// Something goes wrong, and something else later.
@@ -18,34 +19,41 @@ impl Run {
         let fault = pick(&mut self.rng, self.world.faults);
         let gateway = self.rng.usize(..self.world.gateways);
         let worker = self.rng.usize(..self.world.workers);
-        let counter = self.rng.usize(..self.world.windows.len());
-        let millis = self.millis();
+        let subject = self.rng.usize(..self.world.subjects.len());
+        let millis = self.micros() / MILLI;
         self.facts.note(None, || {
-            format!("{millis} {fault:?}, of gateway {gateway}, its worker {worker} or counter {counter}")
+            format!("{millis} {fault:?}, of gateway {gateway}, its worker {worker} or subject {subject}")
         });
-        self.happen(fault, gateway, worker, counter);
+        self.happen(fault, gateway, worker, subject);
         // A store that loses something again and again does nothing but settle.
         let is_loss = matches!(fault, Fault::LosesAll | Fault::LosesSecond);
         let after = self.within(if is_loss { 10 } else { 2 } * SECOND);
         self.after(after, Event::Fault);
     }
 
-    fn happen(&mut self, fault: Fault, gateway: usize, worker: usize, counter: usize) {
+    fn happen(&mut self, fault: Fault, gateway: usize, worker: usize, subject: usize) {
         match fault {
             Fault::Clock => {
-                let step = pick(&mut self.rng, &[100, 1_000, 3_000, 7_000]);
+                let step = pick(&mut self.rng, &[100, 1_000, 3_000, 7_000]) * MILLI as i64;
                 let goes_back = self.rng.bool();
+                // No clock shows the same instant twice.
+                let step = step + self.rng.i64(1..MILLI as i64);
                 self.gateways[gateway].clock += if goes_back { -step } else { step };
+                self.gateways[gateway].stepped_at = self.now;
             }
             Fault::FarClock => {
                 self.jumped += FAR;
                 self.gateways[gateway].clock -= FAR as i64;
-                self.store.expire(self.millis());
+                for gateway in &mut self.gateways {
+                    gateway.stepped_at = self.now;
+                }
+                self.store.expire(self.micros() / MILLI);
             }
             Fault::Outage => {
-                self.is_away = true;
-                let after = 100 * MILLI + self.within(1_400 * MILLI);
-                self.after(after, Event::OutageEnds);
+                (self.is_away, self.returned_at) = (true, None);
+                let longest = pick(&mut self.rng, &[1_500, 4_000]) * MILLI;
+                let after = 100 * MILLI + self.within(longest);
+                self.after(after.min(UNTIL - self.now), Event::OutageEnds);
             }
             Fault::Replica => {
                 self.replica_away = Some(0);
@@ -53,58 +61,42 @@ impl Run {
                 self.after(after, Event::ReplicaReturns);
             }
             Fault::Plan => {
-                let limit = self.world.limits[counter];
-                self.gateways[gateway].limits[counter] = pick(&mut self.rng, &[limit, limit / 2]);
+                let limit = self.world.limit(subject);
+                let limit = pick(&mut self.rng, &[limit, limit / 2]);
+                let place = self.world.subjects[subject].place;
+                self.gateways[gateway].change_limit(&self.world, place, limit);
                 for window in &self.store.windows {
                     let (key, shares) = (window.key, window.counter.shares);
                     self.facts.taken(key, self.now, self.least_limit(key.0), shares);
                 }
             }
-            Fault::Reset => {
-                self.reset(gateway, worker, counter);
-                for count in self.gateways.iter_mut().filter_map(|gateway| gateway.counts[counter].as_mut()) {
-                    count.touched = self.now;
-                }
-            }
+            Fault::Reset => self.after(0, Event::Reset(gateway, worker, subject)),
             Fault::LosesAll => self.lose(Vec::new(), false),
             Fault::LosesSecond => {
                 if let Some(saved) = self.saved.take() {
                     self.lose(saved, true);
                 }
             }
-            Fault::Evicts => self.gateways[gateway].counts[counter] = None,
-            Fault::GatewayDies => {
-                for worker in 0..self.world.workers {
-                    self.worker_dies(gateway, worker);
-                }
-                let id = self.next_id;
-                self.next_id += 1;
-                let Gateway { clock, limits, workers, .. } = self.gateways[gateway].clone();
-                self.gateways[gateway] = Gateway { clock, workers, ..Gateway::new(id, limits, 0) };
+            Fault::Evicts => {
+                let place = self.rng.usize(..4);
+                self.gateways[gateway].evict(place);
             }
+            Fault::GatewayDies => self.gateway_dies(gateway),
             Fault::WorkerDies => self.worker_dies(gateway, worker),
             Fault::WorkerStuck => self.worker_is_stuck(gateway, worker),
+            Fault::Push => self.push(gateway),
+            Fault::Mode => {
+                self.gateways[gateway].sharing.in_shadow ^= true;
+                self.push(gateway);
+            }
         }
     }
 
-    /// A gateway begins a count anew, and states it.
-    fn reset(&mut self, gateway: usize, worker: usize, counter: usize) {
-        let (now, generation) = (self.clock(gateway), self.gateways[gateway].next_generation());
-        let count = self.count(gateway, counter);
-        count.begin(count.holding.reset(generation, now));
-        let key = (counter, count.index);
-        self.note(key, gateway, || "begins anew by a reset".to_owned());
-        let stated = self.look_at(gateway, counter);
-        self.call(gateway, worker, None, [(counter, stated)].into_iter().collect());
-    }
-
-    /// What waits in the worker waits for ever.
-    pub(crate) fn worker_dies(&mut self, gateway: usize, worker: usize) {
-        self.gateways[gateway].workers[worker].life += 1;
-        for request in &mut self.requests {
-            if (request.gateway, request.worker) == (gateway, worker) {
-                request.call = None;
-            }
+    /// The workers of a gateway get a configuration, each at its time.
+    fn push(&mut self, gateway: usize) {
+        for worker in 0..self.world.workers {
+            let after = self.within(TAKES);
+            self.after(after, Event::Configure(gateway, worker));
         }
     }
 
@@ -137,13 +129,10 @@ impl Run {
     pub(crate) fn except_unstated(&mut self) {
         for (key, reset, used) in self.facts.all() {
             let (mut live, mut held) = (0, 0);
-            for gateway in &self.gateways {
-                if let Some(Count { index, holding, .. }) = &gateway.counts[key.0]
-                    && (*index, holding.reset) == (key.1, reset)
-                {
-                    live += i64::from(holding.used);
-                    held += i64::from(holding.used.max(holding.share));
-                }
+            let counts = (0..self.world.gateways).filter_map(|gateway| self.count(gateway, key.0));
+            for count in counts.filter(|count| (count.index, count.held.reset) == (key.1, reset)) {
+                live += i64::from(count.used);
+                held += i64::from(count.used.max(count.held.share));
             }
             let counter = self.store.window(key).map(|window| window.counter);
             let stated = counter.filter(|counter| counter.reset == reset).map_or(0, |counter| counter.shares);

@@ -1,230 +1,189 @@
-//! The gateways: their clocks, workers and counts.
+//! The gateways: processes with a clock, shared data and workers, each of which serves by one configuration, or for a while by two.
+
+use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use filter::count::holding::{Holding, Stated, Subject, Terms};
+use filter::count::charge::SharedName;
+use filter::count::counters::Counters;
+use filter::count::entry::Count;
+use filter::count::fingerprint::Who;
+use filter::count::holding::Sharing;
+use filter::count::levels::{Demand, Levels, Others};
+use filter::count::table::{Capacity, Counter};
+use filter::fleet::client::Client;
+use filter::fleet::messages;
+use filter::quota::QuotaSet;
 use filter::time::Timestamp;
-use filter::window::Window;
-use ledger_wire::{Answer, Hex128, Says};
+use ledger_wire::Hex128;
 
-use crate::rules::Rule;
-use crate::world::{COUNTERS, Time, WORKERS};
+use crate::shared::{Host, Memory};
+use crate::world::{QUOTAS, RECORDS, Subject, Time, World};
 
-/// The clock at the beginning, in milliseconds: away from every edge of a long window.
-const START: u64 = 1_000_500_000;
+/// The clock at the beginning, in microseconds: away from every edge of a long window.
+const START: Time = 1_000_500_000_000;
+/// A few entries, so that a walk through the table is short and records meet in an entry.
+const CAPACITY: Capacity = Capacity { known: 8, strangers: 8 };
+const CLASS: &str = "class";
 
-/// A count, and what the simulation knows of it.
-#[derive(Clone, Debug)]
-pub(crate) struct Count {
-    pub(crate) index: u32,
-    pub(crate) holding: Holding,
-    /// When a request last touched it.
-    pub(crate) touched: Time,
-    /// The number of its last return.
-    last_return: u32,
+/// A configuration at a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) gateway: usize,
+    pub(crate) worker: usize,
+    /// The number of the configuration, which no other has in a world.
+    pub(crate) version: u32,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+/// What a worker has of a configuration.
+#[derive(Debug)]
+pub(crate) struct Version {
+    pub(crate) number: u32,
+    pub(crate) client: Client,
+    pub(crate) counters: Counters,
+    /// Streams that have not ended.
+    pub(crate) streams: u32,
+    /// If another configuration follows: until when new requests may come here, and until when the host keeps it at least.
+    pub(crate) drains: Option<(Time, Time)>,
+}
+
+#[derive(Debug, Default)]
 pub(crate) struct Worker {
-    /// Goes up when the worker dies.
-    pub(crate) life: u32,
     pub(crate) stuck_until: Time,
-}
-
-impl Count {
-    /// The count begins anew.
-    pub(crate) fn begin(&mut self, holding: Holding) {
-        (self.holding, self.last_return) = (holding, 0);
-    }
+    /// When it made its last call, or began.
+    pub(crate) called_at: Time,
+    /// The newest is the last.
+    pub(crate) versions: Vec<Version>,
 }
 
 /// A gateway.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Gateway {
-    pub(crate) id: u32,
-    /// How far its clock is from the true one, in milliseconds.
+    id: u32,
+    /// How far its clock is from the true one, in microseconds.
     pub(crate) clock: i64,
-    pub(crate) counts: [Option<Count>; COUNTERS],
-    pub(crate) limits: ArrayVec<u32, COUNTERS>,
-    pub(crate) workers: ArrayVec<Worker, WORKERS>,
-    /// The epoch that it saw last, and when it states again what is of another.
-    pub(crate) epoch: u32,
-    pub(crate) restates_at: Time,
-    pub(crate) generations: u32,
+    /// When its clock stepped last.
+    pub(crate) stepped_at: Time,
+    /// Its name among the gateways of the fleet.
+    pub(crate) name: Hex128,
+    memory: Memory,
+    pub(crate) limits: ArrayVec<u32, QUOTAS>,
+    quotas: Arc<QuotaSet>,
+    pub(crate) sharing: Sharing,
+    pub(crate) workers: Vec<Worker>,
+    /// When each record was last touched by a request or an operator.
+    pub(crate) touched: [Time; RECORDS],
 }
 
-/// An instant by the true clock, in milliseconds.
-pub(crate) fn true_millis(now: Time, jumped: u64) -> u64 {
-    START + jumped + now / 1_000
+/// The true clock, in microseconds.
+pub(crate) fn true_micros(now: Time, jumped: Time) -> Time {
+    START + jumped + now
+}
+
+/// Who is counted by a record.
+fn who(callers: usize, record: usize, digest: &mut [u8; 32]) -> Who<'_> {
+    digest[0] = record as u8;
+    if record < callers { Who::Key(digest) } else { Who::Organisation("organisation") }
+}
+
+/// The name of a record in the fleet.
+pub(crate) fn name(callers: usize, record: usize) -> SharedName {
+    SharedName::new("", who(callers, record, &mut [0; 32]), CLASS)
 }
 
 impl Gateway {
-    pub(crate) fn new(id: u32, limits: ArrayVec<u32, COUNTERS>, workers: usize) -> Self {
+    /// A process that begins, as the `id`th of the world.
+    pub(crate) fn new(id: u32, world: &World) -> Self {
+        let limits: ArrayVec<_, _> = world.quotas.iter().map(|(_, limit)| *limit).collect();
         Self {
             id,
             clock: 0,
-            counts: [const { None }; COUNTERS],
+            stepped_at: 0,
+            name: Hex128(0),
+            memory: Memory::default(),
+            quotas: Arc::new(world.quota_set(&limits)),
             limits,
-            workers: (0..workers).map(|_| Worker::default()).collect(),
-            epoch: 0,
-            restates_at: 0,
-            generations: 0,
+            sharing: world.sharing(),
+            workers: (0..world.workers).map(|_| Worker::default()).collect(),
+            touched: [0; RECORDS],
         }
     }
 
-    /// The gateway's clock when the true one shows `millis`.
-    pub(crate) fn clock_at(&self, millis: u64) -> Timestamp {
-        Timestamp::from_nanos(millis.saturating_add_signed(self.clock) * 1_000_000)
+    /// The process dies, and comes back as another, with the same clock and configuration.
+    pub(crate) fn restart(&mut self, id: u32) {
+        (self.id, self.memory) = (id, Memory::default());
     }
 
-    /// The count of a counter, as 4.5 of the filter's guarantees has it: a window that is the next one stands, and the use of one further ahead
-    /// moves.
-    pub(crate) fn count(&mut self, counter: usize, window: Window, millis: u64, touched: Time) -> &mut Count {
-        let current = window.index_at(self.clock_at(millis));
-        let stored = self.counts[counter].as_ref();
-        let moved = match stored {
-            Some(count) if (current..=current + 1).contains(&count.index) => None,
-            Some(count) if count.index > current => Some(count.holding.used),
-            _ => Some(0),
-        };
-        if let Some(used) = moved {
-            self.generations += 1;
-            let holding = match stored {
-                Some(count) if count.index < current => count.holding.next(self.generations),
-                _ => Holding::begin(self.generations, used, 0),
-            };
-            self.counts[counter] = Some(Count { index: current, holding, touched, last_return: 0 });
-        }
-        match &mut self.counts[counter] {
-            Some(count) => count,
-            None => unreachable!("it has just begun"),
-        }
+    /// A limit changes.
+    pub(crate) fn change_limit(&mut self, world: &World, place: usize, limit: u32) {
+        self.limits[place] = limit;
+        self.quotas = Arc::new(world.quota_set(&self.limits));
     }
 
-    /// The number of a generation that would begin now.
-    pub(crate) fn next_generation(&mut self) -> u32 {
-        self.generations += 1;
-        self.generations
+    /// The gateway's clock when the true one shows `micros`.
+    pub(crate) fn clock_at(&self, micros: Time) -> Timestamp {
+        Timestamp::from_nanos(micros.saturating_add_signed(self.clock) * 1_000)
+    }
+
+    fn open(&mut self, now: Timestamp, sharing: &Sharing) -> Counters {
+        let mut salt = [0; 16];
+        salt[..4].copy_from_slice(&self.id.to_le_bytes());
+        let opened = Counters::open(&mut Host { memory: &mut self.memory, now }, salt, "", CAPACITY);
+        opened.expect("the tables can be opened").in_fleet(!sharing.in_shadow)
+    }
+
+    /// A worker takes up the gateway's configuration under this number. `drains` is for those that it follows.
+    pub(crate) fn configure(&mut self, worker: usize, number: u32, drains: (Time, Time), now: Timestamp) {
+        let mut versions = std::mem::take(&mut self.workers[worker].versions);
+        for old in &mut versions {
+            old.client.retire();
+            old.counters = self.open(now, &{ *old.client.sharing() });
+            old.drains.get_or_insert(drains);
+        }
+        let sharing = self.sharing;
+        let (client, counters) = (Client::new(sharing), self.open(now, &sharing));
+        self.name = messages::gateway(counters.salt());
+        versions.push(Version { number, client, counters, streams: 0, drains: None });
+        self.workers[worker].versions = versions;
+    }
+
+    /// A configuration at a worker, unless it is gone, and what the worker works with.
+    pub(crate) fn version(
+        &mut self,
+        (worker, version): (usize, u32),
+        now: Timestamp,
+    ) -> Option<(&mut Version, Host<'_>)> {
+        let versions = &mut self.workers[worker].versions;
+        let version = versions.iter_mut().find(|other| other.number == version)?;
+        Some((version, Host { memory: &mut self.memory, now }))
+    }
+
+    /// What a request of a caller needs, by this configuration.
+    pub(crate) fn demand(&self, world: &World, version: &Version, caller: usize, cost: u32) -> Demand {
+        let counter = |record| counter(world.callers, &version.counters, record);
+        let (own, has_organisation) = (counter(caller), world.own < world.quotas.len());
+        let organisation = has_organisation.then(|| counter(world.callers));
+        let names = (!version.client.sharing().in_shadow)
+            .then(|| [caller, world.callers].map(|record| name(world.callers, record)));
+        let levels = Levels { own, others: Some(Arc::new(Others { organisation, names })) };
+        Demand { quotas: Arc::clone(&self.quotas), levels, cost }
+    }
+
+    /// The count of a subject, as it is stored.
+    pub(crate) fn count(&self, callers: usize, subject: &Subject) -> Option<Count> {
+        let counters = &self.workers.iter().find_map(|worker| worker.versions.last())?.counters;
+        self.memory.count(counter(callers, counters, subject.record).fingerprint(), subject.window)
+    }
+
+    pub(crate) fn quotas(&self) -> Arc<QuotaSet> {
+        Arc::clone(&self.quotas)
+    }
+
+    pub(crate) fn evict(&mut self, place: usize) {
+        self.memory.evict(place);
     }
 }
 
-/// How the counts of a gateway take their steps, or would without a rule.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Steps {
-    pub(crate) terms: Terms,
-    pub(crate) without: Option<Rule>,
-}
-
-impl Steps {
-    fn lacks(self, rule: Rule) -> bool {
-        self.without == Some(rule)
-    }
-
-    pub(crate) fn subject(counter: usize, window: Window, index: u32, limit: u32) -> Subject {
-        Subject { counter: Hex128(counter as u128), period: window.period(index), limit }
-    }
-
-    pub(crate) fn refuses(self, count: &Count, cost: u32, limit: u32, now: Timestamp) -> bool {
-        let holding = &count.holding;
-        if self.lacks(Rule::PausesEnd) {
-            return holding.pauses > 0 && holding.left(limit) < cost;
-        }
-        holding.refuses(cost, limit, now, self.terms)
-    }
-
-    pub(crate) fn attend(
-        self,
-        count: &mut Count,
-        subject: &Subject,
-        epoch: Option<u32>,
-        now: Timestamp,
-    ) -> Option<Stated> {
-        let holding = &mut count.holding;
-        let before = *holding;
-        let epoch = epoch.filter(|_| !self.lacks(Rule::EpochRestates));
-        if self.lacks(Rule::UnansweredIsRestated) {
-            holding.void_below = holding.void_below.max(holding.seq + 1);
-        }
-        let is_answered = holding.void_below > holding.seq;
-        if is_answered && holding.used > holding.share && self.lacks(Rule::DebtIsStated)
-            || is_answered && holding.used < holding.share && self.lacks(Rule::IdleReturns)
-        {
-            return None;
-        }
-        if self.lacks(Rule::ResetIsStated)
-            && (holding.reset > 0, holding.void_below, holding.used) == (true, 1, 0)
-        {
-            return None;
-        }
-        let stated = holding.attend(subject, epoch, now, self.terms)?;
-        self.returned(count, &before, stated);
-        Some(stated)
-    }
-
-    /// Looks at what others hold.
-    pub(crate) fn look(self, count: &mut Count, subject: &Subject, now: Timestamp) -> Stated {
-        let before = count.holding;
-        if self.lacks(Rule::LookReturns) {
-            return count.holding.ask(0, subject, now, self.terms);
-        }
-        let stated = count.holding.look(subject, now, self.terms);
-        self.returned(count, &before, stated);
-        stated
-    }
-
-    /// A count has stated something, perhaps a return.
-    fn returned(self, count: &mut Count, before: &Holding, stated: Stated) {
-        let holding = &mut count.holding;
-        if let Says::Return { .. } = stated.statement.says {
-            count.last_return = stated.statement.seq;
-            if self.lacks(Rule::ReturnLowersFirst) {
-                holding.share = before.share;
-            }
-            if self.lacks(Rule::ReturnVoids) {
-                holding.void_below = before.void_below;
-            }
-        }
-    }
-
-    pub(crate) fn answered(
-        self,
-        count: &mut Count,
-        stated: &Stated,
-        answer: &Answer,
-        (epoch, generation): (u32, u32),
-        now: Timestamp,
-    ) {
-        let holding = &mut count.holding;
-        let (before, mut stated) = (*holding, self.aged(stated, now));
-        if self.lacks(Rule::AnswerIsForAsker) {
-            stated.statement.generation = holding.generation;
-        }
-        if self.lacks(Rule::AnswerVoids) && stated.statement.seq >= count.last_return {
-            holding.void_below = holding.void_below.min(stated.statement.seq);
-        }
-        holding.answered(&stated, answer, epoch, generation, self.terms);
-        if holding.generation == before.generation {
-            holding.void_below = holding.void_below.max(before.void_below);
-            if self.lacks(Rule::AnswerSets) {
-                holding.share = holding.share.max(before.share);
-            }
-        } else {
-            count.last_return = 0;
-        }
-    }
-
-    pub(crate) fn is_refused(
-        self,
-        count: &Count,
-        stated: &Stated,
-        answer: &Answer,
-        limit: u32,
-        now: Timestamp,
-    ) -> bool {
-        count.holding.is_refused(&self.aged(stated, now), answer, limit, now, self.terms)
-    }
-
-    fn aged(self, stated: &Stated, now: Timestamp) -> Stated {
-        let at = if self.lacks(Rule::AgeFromAsk) { now } else { stated.at };
-        Stated { at, ..*stated }
-    }
+/// The counter of a record.
+pub(crate) fn counter(callers: usize, counters: &Counters, record: usize) -> Counter {
+    counters.counter(who(callers, record, &mut [0; 32]), CLASS)
 }

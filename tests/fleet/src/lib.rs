@@ -1,8 +1,9 @@
 //! A seeded simulation of fleets.
 //!
-//! Each seed draws a world: gateways of several workers that share counters through a ledger, clients, distances, and what goes wrong. The
-//! gateways' and the ledger's side are the product's own ([`filter::fleet`], [`ledger::share`]); the simulation has the clocks, the
-//! messages and the faults between them. [`Check`] says what must hold, and [`Rule`] what the protocol cannot do without.
+//! Each seed draws a world: gateways of several workers that share quotas through a ledger, clients, distances, and what goes wrong. The
+//! gateways' side is the product's own, with its records ([`filter::fleet::client::Client`] on [`filter::count::counters::Counters`]), and so
+//! is the ledger's ([`ledger::share`]). The simulation has the clocks, the shared data, the messages and the faults between them.
+//! [`Check`] says what must hold, and [`MISSED_BY`] which rules the protocol cannot do without.
 
 mod calls;
 mod checks;
@@ -10,19 +11,21 @@ mod events;
 mod facts;
 mod faults;
 mod gateway;
-mod requests;
-mod rules;
 mod run;
+mod shared;
 mod store;
+mod streams;
 mod world;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+pub use checks::{Check, MISSED_BY};
 use facts::Facts;
 pub use facts::Violation;
-pub use rules::{Check, Rule};
+pub use filter::rules::Rule;
+use filter::rules::take_away;
 use run::Run;
 
 /// Notes of a trace that are shown.
@@ -31,18 +34,27 @@ const SHOWN: usize = 40;
 /// Runs the world of a seed, without one of the rules if there is one.
 #[must_use]
 pub fn run(seed: u64, without: Option<Rule>) -> Vec<Violation> {
-    Run::new(seed, without, Facts::default()).run().violations
+    run_with(seed, without, Facts::default()).1.violations
+}
+
+/// Runs a world, in which this thread does without the rule.
+fn run_with(seed: u64, without: Option<Rule>, facts: Facts) -> (String, Facts) {
+    take_away(without);
+    let run = Run::new(seed, without, facts);
+    let world = if run.facts.noted.is_some() { format!("{:?}", run.world) } else { String::new() };
+    let facts = run.run();
+    take_away(None);
+    (world, facts)
 }
 
 /// What happened to a window in the world of a seed.
 #[must_use]
 pub fn trace(seed: u64, without: Option<Rule>, key: (usize, u32)) -> String {
-    let run = Run::new(seed, without, Facts { noted: Some(key), ..Facts::default() });
-    let world = format!("{:?}", run.world);
-    let notes = run.run().notes;
+    let (world, Facts { notes, .. }) =
+        run_with(seed, without, Facts { noted: Some(key), ..Facts::default() });
     let until = notes.iter().position(|note| note.starts_with("---")).map_or(notes.len(), |at| at + 1);
     let shown = &notes[until.saturating_sub(SHOWN)..until];
-    format!("seed {seed}, counter {} in window {}: {world}\n{}", key.0, key.1, shown.join("\n"))
+    format!("seed {seed}, subject {} in window {}: {world}\n{}", key.0, key.1, shown.join("\n"))
 }
 
 /// Looks for something in the worlds of `seeds`, on as many threads as there are processors. Returns the first seed for which there is

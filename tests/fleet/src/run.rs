@@ -1,89 +1,48 @@
 //! One world, from its first request until all is idle.
 
-use arrayvec::ArrayVec;
 use fastrand::Rng;
-use filter::count::holding::{Stated, Terms};
+use filter::count::entry::Count;
 use filter::time::Timestamp;
-use filter::window::Window;
-use ledger_wire::Answer;
 
+use crate::calls::Call;
 use crate::events::{Event, Events};
 use crate::facts::Facts;
-use crate::gateway::{Count, Gateway, Steps, true_millis};
-use crate::rules::Rule;
+use crate::gateway::{Gateway, Place, Version, true_micros};
+use crate::shared::Host;
 use crate::store::{self, Key, Store};
-use crate::world::{COUNTERS, END, Fault, SECOND, TERM, TIMEOUT, Time, UNTIL, World, pick};
-
-/// A request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Request {
-    pub(crate) gateway: usize,
-    pub(crate) worker: usize,
-    /// Of each counter; 0 if it is none of its quotas.
-    pub(crate) costs: [u32; COUNTERS],
-    pub(crate) deadline: Time,
-    /// How often it has asked.
-    pub(crate) asks: u32,
-    /// The call whose answer it waits for.
-    pub(crate) call: Option<u32>,
-}
-
-/// Statements on their way to the ledger, and their answers on the way back.
-#[derive(Debug)]
-pub(crate) struct Call {
-    pub(crate) gateway: usize,
-    pub(crate) worker: usize,
-    /// The gateway's name and the worker's life when it was made.
-    pub(crate) id: u32,
-    pub(crate) life: u32,
-    /// The request that waits for it.
-    pub(crate) request: Option<u32>,
-    pub(crate) statements: Statements,
-    pub(crate) attempt: u8,
-    pub(crate) open: bool,
-}
-
-/// Statements of counters.
-pub(crate) type Statements = ArrayVec<(usize, Stated), COUNTERS>;
-/// The answers to them.
-pub(crate) type Answers = ArrayVec<Answer, COUNTERS>;
-
-/// A change of what a request was charged.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Settlement {
-    pub(crate) gateway: usize,
-    pub(crate) worker: usize,
-    pub(crate) life: u32,
-    /// Of each counter, the generation that was charged and the change.
-    pub(crate) changes: [Option<(u32, i32)>; COUNTERS],
-}
+use crate::streams::{Arrival, Settlement, Stream};
+use crate::world::{END, Fault, MILLI, SECOND, Time, UNTIL, World, pick};
+use crate::{Check, Rule};
+use ledger_wire::Response;
 
 /// A world in progress.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) world: World,
+    pub(crate) without: Option<Rule>,
     pub(crate) rng: Rng,
     pub(crate) now: Time,
     events: Events,
     pub(crate) gateways: Vec<Gateway>,
-    /// The name of the next gateway.
-    pub(crate) next_id: u32,
+    /// The number of the next gateway, and of the next configuration at a worker.
+    next_gateway: u32,
+    next_version: u32,
     pub(crate) store: Store,
     /// What survives a loss.
     pub(crate) saved: Option<Vec<store::Window>>,
-    pub(crate) requests: Vec<Request>,
+    pub(crate) arrivals: Vec<Arrival>,
+    pub(crate) streams: Vec<Stream>,
     pub(crate) calls: Vec<Call>,
-    /// What was answered to calls, with the store's epoch.
-    pub(crate) answers: Vec<(u32, Answers)>,
+    pub(crate) answers: Vec<Response>,
     pub(crate) settlements: Vec<Settlement>,
-    pub(crate) steps: Steps,
-    /// Whether no ledger answers.
+    /// Whether no ledger answers, and since when one does again.
     pub(crate) is_away: bool,
+    pub(crate) returned_at: Option<Time>,
     /// Which of two replicas does not answer.
     pub(crate) replica_away: Option<usize>,
     pub(crate) is_calm: bool,
-    /// By how much all clocks have jumped, in milliseconds.
-    pub(crate) jumped: u64,
+    /// By how much all clocks have jumped, in microseconds.
+    pub(crate) jumped: Time,
     pub(crate) facts: Facts,
 }
 
@@ -92,22 +51,24 @@ impl Run {
         let mut rng = Rng::with_seed(seed);
         let world = World::draw(&mut rng);
         facts.most = world.costs.iter().copied().max().unwrap_or(0);
-        let new = |id| Gateway::new(id as u32, world.limits.clone(), world.workers);
-        let terms = Terms { timeout: TIMEOUT, term: TERM, ahead: world.ahead };
+        let gateways: Vec<_> = (0..world.gateways as u32).map(|id| Gateway::new(id, &world)).collect();
         Self {
+            without,
             rng,
             now: 0,
             events: Events::default(),
-            gateways: (0..world.gateways).map(new).collect(),
-            next_id: world.gateways as u32,
+            next_gateway: world.gateways as u32,
+            next_version: 0,
+            gateways,
             store: Store::default(),
             saved: None,
-            requests: Vec::with_capacity(world.requests as usize),
+            arrivals: Vec::with_capacity(world.requests as usize),
+            streams: Vec::with_capacity(world.requests as usize),
             calls: Vec::with_capacity(256),
             answers: Vec::with_capacity(256),
             settlements: Vec::new(),
-            steps: Steps { terms, without },
             is_away: false,
+            returned_at: None,
             replica_away: None,
             is_calm: false,
             jumped: 0,
@@ -140,8 +101,12 @@ impl Run {
     }
 
     fn begin(&mut self) {
-        for gateway in &mut self.gateways {
-            gateway.clock = self.rng.i64(-self.world.skew..=self.world.skew);
+        for gateway in 0..self.world.gateways {
+            let skew = self.rng.i64(-self.world.skew..=self.world.skew);
+            self.gateways[gateway].clock = skew * MILLI as i64 + self.rng.i64(0..MILLI as i64);
+            for worker in 0..self.world.workers {
+                self.configure(gateway, worker);
+            }
         }
         let mut arrives = 0;
         let begins = self.within(UNTIL - self.world.span);
@@ -154,23 +119,11 @@ impl Run {
                 true => self.rng.usize(..self.world.gateways),
                 false => self.rng.usize(1..self.world.gateways),
             };
-            let mut costs = [0; COUNTERS];
-            let counters = self.world.windows.len();
-            let (first, several) = (self.rng.usize(..counters), self.rng.bool());
-            for (counter, cost) in costs.iter_mut().enumerate().take(counters) {
-                if counter == first || several && self.rng.bool() {
-                    *cost = pick(&mut self.rng, self.world.costs);
-                }
-            }
             let worker = self.rng.usize(..self.world.workers);
-            self.requests.push(Request { gateway, worker, costs, deadline: 0, asks: 0, call: None });
+            let caller = self.rng.usize(..self.world.callers);
+            let cost = pick(&mut self.rng, self.world.costs);
+            self.arrivals.push(Arrival { gateway, worker, caller, cost });
             self.after(arrives, Event::Request(request));
-        }
-        for gateway in 0..self.world.gateways {
-            for worker in 0..self.world.workers {
-                let after = self.within(SECOND / 2);
-                self.after(after, Event::Tick(gateway, worker));
-            }
         }
         if !self.world.faults.is_empty() {
             let after = self.within(2 * SECOND);
@@ -187,23 +140,22 @@ impl Run {
 
     /// The worker that has to do something at an event.
     fn worker_of(&self, event: Event) -> Option<(usize, usize)> {
+        let of = |place: Place| Some((place.gateway, place.worker));
         match event {
-            Event::Request(request) | Event::Leave(request) => {
-                let Request { gateway, worker, .. } = self.requests[request as usize];
+            Event::Request(request) => {
+                let Arrival { gateway, worker, .. } = self.arrivals[request as usize];
                 Some((gateway, worker))
             }
+            Event::Leave(stream) => of(self.streams[stream as usize].place),
             Event::Settle(settlement) => {
-                let Settlement { gateway, worker, .. } = self.settlements[settlement as usize];
-                Some((gateway, worker))
+                of(self.streams[self.settlements[settlement as usize].stream as usize].place)
             }
-            Event::Tick(gateway, worker) | Event::Restate(gateway, worker) | Event::Look(gateway, worker) => {
-                Some((gateway, worker))
-            }
-            Event::Send(call, _) | Event::Answer(call, ..) | Event::Fail(call, _) => {
-                let Call { gateway, worker, .. } = self.calls[call as usize];
-                Some((gateway, worker))
-            }
-            Event::Receive(..)
+            Event::Tick(place) | Event::Drained(place) => of(place),
+            Event::Configure(gateway, worker)
+            | Event::Look(gateway, worker)
+            | Event::Reset(gateway, worker, _) => Some((gateway, worker)),
+            Event::Answer(call, _) | Event::Fail(call) => of(self.calls[call as usize].place),
+            Event::Receive(_)
             | Event::Fault
             | Event::OutageEnds
             | Event::ReplicaReturns
@@ -217,17 +169,18 @@ impl Run {
     fn take(&mut self, event: Event) {
         match event {
             Event::Request(request) => self.arrive(request),
-            Event::Leave(request) => self.client_leaves(request),
+            Event::Leave(stream) => self.client_leaves(stream),
             Event::Settle(settlement) => self.settle(settlement),
-            Event::Tick(gateway, worker) => self.tick(gateway, worker),
-            Event::Restate(gateway, worker) => self.attend(gateway, worker, false),
+            Event::Tick(place) => self.tick(place),
+            Event::Drained(place) => self.let_go(place),
+            Event::Configure(gateway, worker) => self.configure(gateway, worker),
             Event::Look(gateway, worker) => self.look(gateway, worker),
-            Event::Send(call, attempt) => self.send(call, attempt),
-            Event::Receive(call, attempt) => self.receive(call, attempt),
-            Event::Fail(call, attempt) => self.fail(call, attempt),
-            Event::Answer(call, attempt, answers) => self.answer(call, attempt, answers),
+            Event::Reset(gateway, worker, subject) => self.reset(gateway, worker, subject),
+            Event::Receive(call) => self.receive(call),
+            Event::Fail(call) => self.fail(call),
+            Event::Answer(call, answer) => self.answer(call, answer),
             Event::Fault => self.fault(),
-            Event::OutageEnds => self.is_away = false,
+            Event::OutageEnds => (self.is_away, self.returned_at) = (false, Some(self.now)),
             Event::ReplicaReturns => self.replica_away = None,
             Event::Stuck(gateway, worker, until) => {
                 self.gateways[gateway].workers[worker].stuck_until = until;
@@ -241,51 +194,97 @@ impl Run {
         }
     }
 
-    pub(crate) fn lacks(&self, rule: Rule) -> bool {
-        self.steps.without == Some(rule)
+    /// A worker takes up its gateway's configuration. Those that it follows live on while they drain.
+    fn configure(&mut self, gateway: usize, worker: usize) {
+        let now = self.clock(gateway);
+        let serves = if self.rng.bool() { self.within(SECOND) } else { 0 };
+        let lives = if self.rng.bool() { serves + self.within(2 * SECOND) } else { serves };
+        for old in &self.gateways[gateway].workers[worker].versions {
+            let place = Place { gateway, worker, version: old.number };
+            self.events.push(self.now + lives, Event::Drained(place));
+        }
+        let version = self.next_version;
+        self.next_version += 1;
+        let drains = (self.now + serves, self.now + lives);
+        self.gateways[gateway].configure(worker, version, drains, now);
+        let after = self.within(SECOND / 4);
+        self.after(after, Event::Tick(Place { gateway, worker, version }));
+    }
+
+    /// A worker dies with all that waits in it, and begins again.
+    pub(crate) fn worker_dies(&mut self, gateway: usize, worker: usize) {
+        let now = self.now;
+        let of = &mut self.gateways[gateway].workers[worker];
+        of.versions.clear();
+        of.called_at = now;
+        self.configure(gateway, worker);
+    }
+
+    /// A gateway dies and comes back as another.
+    pub(crate) fn gateway_dies(&mut self, gateway: usize) {
+        self.gateways[gateway].restart(self.next_gateway);
+        self.next_gateway += 1;
+        for worker in 0..self.world.workers {
+            self.worker_dies(gateway, worker);
+        }
+    }
+
+    /// The host keeps a configuration until its last stream has ended, at least. The newest then takes over what is left to state.
+    pub(crate) fn let_go(&mut self, Place { gateway, worker, version }: Place) {
+        let (now, versions) = (self.now, &mut self.gateways[gateway].workers[worker].versions);
+        let is_over = |other: &mut Version| {
+            other.number == version
+                && other.streams == 0
+                && other.drains.is_some_and(|(_, until)| now >= until)
+        };
+        let ended = versions.extract_if(.., is_over).next();
+        if let Some((mut ended, newest)) = ended.zip(versions.last_mut()) {
+            newest.client.take_over(&mut ended.client);
+        }
     }
 
     pub(crate) fn after(&mut self, after: Time, event: Event) {
         self.events.push(self.now + after, event);
     }
 
-    /// The true clock, in milliseconds.
-    pub(crate) fn millis(&self) -> u64 {
-        true_millis(self.now, self.jumped)
+    /// The true clock, in microseconds.
+    pub(crate) fn micros(&self) -> Time {
+        true_micros(self.now, self.jumped)
     }
 
     /// A gateway's clock.
     pub(crate) fn clock(&self, gateway: usize) -> Timestamp {
-        self.gateways[gateway].clock_at(self.millis())
+        self.gateways[gateway].clock_at(self.micros())
     }
 
-    pub(crate) fn window(&self, counter: usize) -> Window {
-        Window::from_code(self.world.windows[counter])
+    /// A configuration at a worker, unless it is gone, and what the worker works with now.
+    pub(crate) fn version(&mut self, place: Place) -> Option<(&mut Version, Host<'_>)> {
+        let now = self.clock(place.gateway);
+        self.gateways[place.gateway].version((place.worker, place.version), now)
     }
 
-    pub(crate) fn count(&mut self, gateway: usize, counter: usize) -> &mut Count {
-        let (window, millis, now) = (self.window(counter), self.millis(), self.now);
-        self.gateways[gateway].count(counter, window, millis, now)
-    }
-
-    pub(crate) fn limit(&self, gateway: usize, counter: usize) -> u32 {
-        self.gateways[gateway].limits[counter]
+    /// The count of a subject at a gateway, as it is stored.
+    pub(crate) fn count(&self, gateway: usize, subject: usize) -> Option<Count> {
+        self.gateways[gateway].count(self.world.callers, &self.world.subjects[subject])
     }
 
     /// The lowest limit that a gateway has.
-    pub(crate) fn least_limit(&self, counter: usize) -> u32 {
-        self.gateways.iter().map(|gateway| gateway.limits[counter]).min().unwrap_or(0)
+    pub(crate) fn least_limit(&self, subject: usize) -> u32 {
+        let place = self.world.subjects[subject].place;
+        self.gateways.iter().map(|gateway| gateway.limits[place]).min().unwrap_or(0)
     }
 
-    /// How often a worker of a gateway has died.
-    pub(crate) fn life(&self, gateway: usize, worker: usize) -> u32 {
-        self.gateways[gateway].workers[worker].life
+    pub(crate) fn violated(&mut self, check: Check, key: Key, what: &'static str) {
+        self.facts.violated(check, key, what);
     }
 
     /// Takes a note of what a gateway does about a window.
     pub(crate) fn note(&mut self, key: Key, gateway: usize, note: impl FnOnce() -> String) {
-        let (millis, Gateway { id, clock, .. }) = (self.millis(), &self.gateways[gateway]);
-        self.facts.note(Some(key), || format!("{millis}{clock:+} gateway {id} {}", note()));
+        let (micros, Gateway { clock, .. }) = (self.micros(), &self.gateways[gateway]);
+        self.facts.note(Some(key), || {
+            let (seconds, micros) = (micros / SECOND, micros % SECOND);
+            format!("{seconds}.{micros:06}{:+} ms gateway {gateway} {}", clock / 1_000, note())
+        });
     }
 
     /// A time within `within`.

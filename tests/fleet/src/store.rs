@@ -1,16 +1,16 @@
 //! The store of the ledgers and what the simulation knows of it.
 
 use ledger::share::{Counter, Holder, SETTLING, Stated, Terms, is_timely, state};
-use ledger_wire::{Answer, ItemError, Says, Statement};
+use ledger_wire::{Answer, Hex128, ItemError, Says, Statement};
 
-use crate::rules::Rule;
+use crate::Rule;
 
 /// How long a store keeps a window that has ended, in seconds.
 const KEPT: u64 = 180;
 
 /// A gateway and the generation of its count.
-pub(crate) type HolderName = (u32, u32);
-/// A counter and the index of a window.
+pub(crate) type HolderName = (Hex128, u32);
+/// A subject and the index of a window.
 pub(crate) type Key = (usize, u32);
 
 #[derive(Clone, Debug)]
@@ -38,11 +38,18 @@ impl Window {
 }
 
 /// The store, and when each of two replicas saw its epoch begin.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) windows: Vec<Window>,
     pub(crate) epoch: u32,
     seen: [(u32, u64); 2],
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        // A gateway knows no epoch by the number 0.
+        Self { windows: Vec::new(), epoch: 1, seen: [(1, 0); 2] }
+    }
 }
 
 impl Store {
@@ -64,7 +71,7 @@ impl Store {
     pub(crate) fn state(
         &mut self,
         (replica, now): (usize, u64),
-        counter: usize,
+        key: Key,
         name: HolderName,
         statement: &Statement,
         gateways: u32,
@@ -82,7 +89,6 @@ impl Store {
                 message: String::new(),
             });
         }
-        let key = (counter, statement.window);
         let at = match self.windows.iter().rposition(|window| window.key == key) {
             Some(at) => at,
             None => {

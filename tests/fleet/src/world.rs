@@ -1,12 +1,24 @@
 //! What a seed draws: how large a world is, what clients do in it, and what goes wrong.
 
+use core::num::NonZeroU32;
+
 use arrayvec::ArrayVec;
 use fastrand::Rng;
+use filter::count::holding::{Beyond, Sharing};
+use filter::quota::{Mode, Quota, QuotaSet};
+use filter::window::Window;
+use ledger_wire::Hex128;
 
-/// Most counters of a world, and so of a request.
-pub(crate) const COUNTERS: usize = 3;
+use crate::gateway;
+
+/// Most quotas of the class.
+pub(crate) const QUOTAS: usize = 3;
+/// Most callers, and their organisation.
+pub(crate) const RECORDS: usize = 3;
+/// Most windows of records.
+pub(crate) const SUBJECTS: usize = RECORDS * QUOTAS;
 /// Most workers of a gateway.
-pub(crate) const WORKERS: usize = 3;
+const WORKERS: usize = 3;
 
 /// Microseconds.
 pub(crate) type Time = u64;
@@ -20,16 +32,12 @@ pub(crate) const TERM: u32 = 1_000;
 pub(crate) const UNTIL: Time = 6 * SECOND;
 /// Then everything has had time to be idle.
 pub(crate) const END: Time = 10 * SECOND;
-/// The length of windows that outlast a world, in seconds: less than a day, from which on little is held in advance.
-pub(crate) const LONG: u32 = 80_000;
-
-/// What decides while the ledger is away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OnUnavailable {
-    Local,
-    Allow,
-    Deny,
-}
+/// Lengths of windows that outlast a world, in seconds: less than a day, from which on little is held in advance.
+const LONG: [u32; QUOTAS] = [80_000, 70_000, 60_000];
+/// Lengths of windows that end within a world.
+const SHORT: [u32; 2] = [1, 3];
+/// Part of a limit, in percent, that `on_unavailable: local` allows.
+const LOCAL: u8 = 10;
 
 /// What goes wrong from time to time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +46,7 @@ pub(crate) enum Fault {
     Clock,
     /// All clocks but one gateway's step beyond the time for which the store keeps what has ended.
     FarClock,
-    /// No ledger answers for a while.
+    /// No ledger answers for a while, perhaps for seconds.
     Outage,
     /// One of two replicas of the ledger does not answer for a while.
     Replica,
@@ -58,6 +66,22 @@ pub(crate) enum Fault {
     WorkerDies,
     /// A worker is stuck for up to three seconds.
     WorkerStuck,
+    /// Another configuration follows at a gateway.
+    Push,
+    /// The same, and what is enforced there is in shadow mode then, or the other way round.
+    Mode,
+}
+
+/// One window of one record: what the ledger knows as a counter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subject {
+    /// The caller, or the number of callers: their organisation.
+    pub(crate) record: usize,
+    /// The quota's place in the class.
+    pub(crate) place: usize,
+    pub(crate) window: Window,
+    /// Its name in the fleet.
+    pub(crate) name: Hex128,
 }
 
 /// A world.
@@ -65,9 +89,13 @@ pub(crate) enum Fault {
 pub(crate) struct World {
     pub(crate) gateways: usize,
     pub(crate) workers: usize,
-    /// The length of each counter's window, in seconds.
-    pub(crate) windows: ArrayVec<u32, COUNTERS>,
-    pub(crate) limits: ArrayVec<u32, COUNTERS>,
+    /// Callers that share an organisation's quotas.
+    pub(crate) callers: usize,
+    /// The length of each quota's window, in seconds, and its limit.
+    pub(crate) quotas: ArrayVec<(u32, u32), QUOTAS>,
+    /// How many of them are the caller's. The rest are its organisation's.
+    pub(crate) own: usize,
+    pub(crate) subjects: ArrayVec<Subject, SUBJECTS>,
     /// The costs that requests have.
     pub(crate) costs: &'static [u32],
     pub(crate) requests: u32,
@@ -98,17 +126,17 @@ pub(crate) struct World {
     pub(crate) ahead: u32,
     /// Whether a client of the first gateway asks again and again where it stands.
     pub(crate) looks: bool,
-    pub(crate) on_unavailable: OnUnavailable,
+    pub(crate) on_unavailable: Beyond,
     pub(crate) faults: &'static [Fault],
 }
 
 impl World {
     pub(crate) fn draw(rng: &mut Rng) -> Self {
         use Fault::{
-            Clock, Evicts, FarClock, GatewayDies, LosesAll, LosesSecond, Outage, Plan, Replica, Reset,
-            WorkerDies, WorkerStuck,
+            Clock, Evicts, FarClock, GatewayDies, LosesAll, LosesSecond, Mode, Outage, Plan, Push, Replica,
+            Reset, WorkerDies, WorkerStuck,
         };
-        const FAULTS: [&[Fault]; 20] = [
+        const FAULTS: [&[Fault]; 27] = [
             &[],
             &[],
             &[],
@@ -129,15 +157,33 @@ impl World {
             &[WorkerStuck, Plan],
             &[WorkerStuck, Evicts, WorkerDies],
             &[Clock, LosesSecond, WorkerStuck],
+            &[Outage],
+            &[Push],
+            &[Push, Outage],
+            &[Push, LosesAll],
+            &[Push, Mode, Plan],
+            &[Mode],
+            &[Mode, Reset, WorkerStuck],
         ];
-        let counters = rng.usize(1..=COUNTERS);
-        let windows: &[u32] = if rng.bool() { &[LONG] } else { &[1, 3, LONG] };
+        let many_quotas = rng.usize(1..=QUOTAS);
+        let own = if rng.u8(..3) == 0 { rng.usize(..many_quotas) } else { many_quotas };
+        let mut windows: ArrayVec<u32, { QUOTAS + SHORT.len() }> = LONG.into_iter().collect();
+        if rng.bool() {
+            windows.extend(SHORT);
+        }
+        rng.shuffle(&mut windows);
         let many = pick(rng, &[2, 2, 2, 3, 3, 4, 4, 5, 8, 16]);
         let mut world = Self {
             gateways: many,
             workers: rng.usize(1..=WORKERS),
-            windows: (0..counters).map(|_| pick(rng, windows)).collect(),
-            limits: (0..counters).map(|_| pick(rng, &[5, 20, 40, 80, 160])).collect(),
+            callers: if own < many_quotas { rng.usize(1..RECORDS) } else { 1 },
+            quotas: windows
+                .into_iter()
+                .take(many_quotas)
+                .map(|window| (window, pick(rng, &[5, 20, 40, 80, 160])))
+                .collect(),
+            own,
+            subjects: ArrayVec::new(),
             costs: pick(rng, &[&[1], &[1], &[1, 2, 5]]),
             requests: pick(rng, &[20, 60, 150]),
             span: pick(rng, &[UNTIL, UNTIL, SECOND]),
@@ -155,13 +201,66 @@ impl World {
             settle: pick(rng, &[0.0, 0.3]),
             ahead: pick(rng, &[0, 10_000, 10_000]),
             looks: pick(rng, &[false, false, true]),
-            on_unavailable: pick(rng, &[OnUnavailable::Local, OnUnavailable::Allow, OnUnavailable::Deny]),
+            on_unavailable: pick(rng, &[Beyond::Percent(LOCAL), Beyond::All, Beyond::Nothing]),
             faults: pick(rng, &FAULTS),
         };
         if rng.bool() {
             (world.loss, world.late) = (0.0, 0.0);
         }
+        let subjects = (0..=world.callers).flat_map(|record| {
+            let is_caller = record < world.callers;
+            let places = if is_caller { 0..world.own } else { world.own..world.quotas.len() };
+            places.map(move |place| (record, place))
+        });
+        world.subjects = subjects
+            .map(|(record, place)| {
+                let window = Window::from_code(world.quotas[place].0);
+                let name = Hex128(gateway::name(world.callers, record).0 ^ u128::from(window.code()));
+                Subject { record, place, window, name }
+            })
+            .collect();
         world
+    }
+
+    /// The quotas of the class with these limits.
+    pub(crate) fn quota_set(&self, limits: &[u32]) -> QuotaSet {
+        let quotas = self.quotas.iter().zip(limits).map(|((window, _), limit)| Quota {
+            name: String::new(),
+            limit: NonZeroU32::new(*limit).unwrap_or(NonZeroU32::MIN),
+            window: Window::from_code(*window),
+            mode: Mode::Enforced,
+            refundable: false,
+        });
+        let mut own: Vec<_> = quotas.collect();
+        let shared = own.split_off(self.own);
+        QuotaSet::with_shared(own, shared)
+    }
+
+    /// How gateways share them.
+    pub(crate) fn sharing(&self) -> Sharing {
+        Sharing {
+            timeout: TIMEOUT,
+            term: TERM,
+            ahead: self.ahead,
+            beyond: self.on_unavailable,
+            in_shadow: false,
+        }
+    }
+
+    /// The subjects that a request of a caller is charged to, in the order of its quotas.
+    pub(crate) fn subjects_of(&self, caller: usize) -> impl Iterator<Item = usize> {
+        let is_of = move |subject: &Subject| subject.record == caller || subject.record == self.callers;
+        (0..self.subjects.len()).filter(move |subject| is_of(&self.subjects[*subject]))
+    }
+
+    /// The limit of a subject.
+    pub(crate) fn limit(&self, subject: usize) -> u32 {
+        self.quotas[self.subjects[subject].place].1
+    }
+
+    /// Whether the window of a subject outlasts the world.
+    pub(crate) fn is_long(&self, subject: usize) -> bool {
+        LONG.contains(&self.subjects[subject].window.code())
     }
 
     pub(crate) fn has(&self, fault: Fault) -> bool {
@@ -172,18 +271,21 @@ impl World {
     pub(crate) fn is_reachable(&self) -> bool {
         use Fault::{FarClock, LosesAll, LosesSecond, Outage, WorkerStuck};
         let away = [Outage, LosesAll, LosesSecond, WorkerStuck, FarClock];
-        // Who has to ask again and again may run out of time: others take what was granted, and so do settlements.
-        let is_near = 8.0 * self.round_trip() < f64::from(TIMEOUT);
-        (is_near || self.is_steady())
+        (self.is_near() || self.is_steady())
             && self.has_good_network()
             && !away.into_iter().any(|fault| self.has(fault))
     }
 
-    /// Whether no count begins again, and none settles.
+    /// Whether who has to ask again and again has time to: others take what was granted, and so do settlements.
+    fn is_near(&self) -> bool {
+        8.0 * self.round_trip() < f64::from(TIMEOUT)
+    }
+
+    /// Whether no count begins again, none settles, and nothing takes what others wait for: shadow mode, or `on_unavailable`.
     pub(crate) fn is_steady(&self) -> bool {
-        use Fault::{Clock, Evicts, Reset};
-        let begins_again = [Clock, Reset, Evicts].into_iter().any(|fault| self.has(fault));
-        !begins_again && self.settle == 0.0 && self.windows.iter().all(|window| *window == LONG)
+        use Fault::{Clock, Evicts, Mode, Replica, Reset};
+        let begins_again = [Clock, Reset, Evicts, Mode, Replica].into_iter().any(|fault| self.has(fault));
+        !begins_again && self.settle == 0.0 && (0..self.subjects.len()).all(|subject| self.is_long(subject))
     }
 
     /// Whether gateways know how old an answer is: by a clock that has stepped back, an old one looks young.
@@ -198,8 +300,22 @@ impl World {
 
     /// Whether nothing keeps a count that is idle from giving back what it holds.
     pub(crate) fn is_prompt(&self) -> bool {
-        let dies = [Fault::WorkerDies, Fault::GatewayDies, Fault::Clock];
-        self.is_reachable() && self.die == 0.0 && !dies.into_iter().any(|fault| self.has(fault))
+        // A tick's call that a silent replica gets is not made again at once.
+        let is_kept = self.has(Fault::Clock) || self.has(Fault::Replica);
+        self.is_reachable() && !self.is_mortal() && !is_kept
+    }
+
+    /// Whether workers die, with all that waits in them.
+    pub(crate) fn is_mortal(&self) -> bool {
+        self.die > 0.0 || self.has(Fault::WorkerDies) || self.has(Fault::GatewayDies)
+    }
+
+    /// Whether nothing but an outage keeps the ledger from deciding.
+    pub(crate) fn is_whole_again(&self) -> bool {
+        use Fault::{Outage, Plan, Push};
+        self.is_near()
+            && self.has_good_network()
+            && self.faults.iter().all(|fault| [Outage, Plan, Push].contains(fault))
     }
 
     /// Whether every message arrives, and in time.

@@ -262,7 +262,7 @@ fn in_shadow_mode_a_tick_gives_back_what_is_held_and_states_nothing_else() {
         ("what was not answered, though nothing is held", lately, 1_500, keep_none, false),
     ];
     for (what, mut count, millis, expected, is_settled) in rows {
-        assert_eq!(count.is_settled(shadow), is_settled, "{what}");
+        assert_eq!(count.is_settled(None, shadow), is_settled, "{what}");
         let stated = count.attend(NAME, Some(EPOCH), at(millis), shadow);
         assert_eq!(says(stated), expected, "{what}");
         if stated.is_some() {
@@ -365,7 +365,7 @@ fn a_reset_begins_anew_under_a_higher_number_and_is_stated_until_it_is_answered(
         assert_eq!(resets, [None, Some(after), None, Some(after)], "no answer");
         let told = Answer::Share(Share { share: 0, others: 0, reset: after, settling: false });
         answer(&mut count, &again[3].unwrap(), &told);
-        assert!(count.is_settled(SHARING));
+        assert!(count.is_settled(None, SHARING));
         assert_eq!(attend(&mut count, Some(EPOCH), 9_000), None);
     }
 }

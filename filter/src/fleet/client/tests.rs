@@ -210,20 +210,30 @@ fn a_new_epoch_has_the_client_look_through_the_table_again() {
 }
 
 #[test]
-fn while_the_ledger_is_away_one_request_in_a_pause_tries_whatever_becomes_of_it() {
+fn while_the_ledger_is_away_one_request_in_a_pause_tries_and_another_at_once_if_its_client_leaves() {
     let mut host = TestHost::default();
     let mut worker = Worker::new(&mut host);
     for _ in 0..2 {
         worker.fail(&mut host, "a");
     }
-    // When a request comes, and whether it may ask. Its stream ends, or nobody hears of it again.
-    let steps = [(0, false), (99, false), (100, true), (101, false), (199, false), (200, true), (299, false)];
-    for (place, (millis, asks)) in steps.into_iter().enumerate() {
+    // When a request comes, and whether it may ask; whether its client leaves then. Otherwise nobody hears of it again.
+    let steps = [
+        (0, false, false),
+        (99, false, false),
+        (100, true, false),
+        (101, false, false),
+        (199, false, false),
+        (200, true, true),
+        (201, true, false),
+        (202, false, false),
+        (299, false, false),
+    ];
+    for (millis, asks, leaves) in steps {
         host.millis = millis;
         match worker.charge(&mut host, "a") {
             Next::Waits(waiting) => {
                 assert!(asks, "{millis}");
-                if place % 2 == 0 {
+                if leaves {
                     worker.client.ended(&mut worker.counters, &mut host, &waiting);
                 }
             }
@@ -232,7 +242,7 @@ fn while_the_ledger_is_away_one_request_in_a_pause_tries_whatever_becomes_of_it(
             }
         }
     }
-    host.millis = 300;
+    host.millis = 301;
     let (waiting, call) = worker.ask(&mut host, "a");
     let response = answers(&host, &call, 0);
     let next = worker.answered(&mut host, "a", waiting, Ok(response));
