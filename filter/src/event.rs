@@ -112,9 +112,9 @@ pub struct EventSums([u32; Event::ALL.len()]);
 
 impl EventSums {
     /// Adds to an event's sum.
-    pub fn add(&mut self, event: Event, times: u32) {
+    pub fn add(&mut self, event: Event, times: impl TryInto<u32>) {
         if let Some(sum) = self.0.get_mut(event as usize) {
-            *sum = sum.saturating_add(times);
+            *sum = sum.saturating_add(times.try_into().unwrap_or(u32::MAX));
         }
     }
 

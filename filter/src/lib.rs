@@ -29,8 +29,8 @@
 //!
 //! # Folders
 //!
-//! Dependencies point one way: `plugin` → {`decide`, `host`}, `decide` → {`request`, `directory`, `event`}, `directory` → {`config`, `count`},
-//! `event` → `config`, `config` → {`request`, `count`}. `fleet`, `time`, `window`, `quota` and `grpc` depend on none of these.
+//! Dependencies point one way: `plugin` → {`decide`, `host`}, `decide` → {`request`, `directory`, `event`}, `directory` → {`event`, `config`,
+//! `count`}, `event` → `config`, `config` → {`request`, `count`}. `fleet`, `time`, `window`, `quota` and `grpc` depend on none of these.
 
 #![cfg_attr(
     not(test),

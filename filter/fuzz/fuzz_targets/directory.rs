@@ -45,14 +45,14 @@ fn answer(directory: &mut Directory, host: &mut Host, seconds: u64, body: &[u8])
 fuzz_target!(|body: &[u8]| {
     let settings = CONFIG.settings.directory.clone().expect("a directory");
     let mut host = Host(VmLocalData::default());
-    let keys = Keys::new(&settings, "");
+    let mut keys = Keys::new(&settings, "");
     let mut directory = Directory::new(settings, "", 1, [1; 16]);
     assert!(answer(&mut directory, &mut host, 100, KNOWN.as_bytes()));
     let is_taken = answer(&mut directory, &mut host, 200, body);
-    let view = keys.view(&mut host, Timestamp::from_seconds(200)).expect("a view");
-    assert_eq!(view.readiness, Readiness::Complete);
+    keys.look(&mut host, Timestamp::from_seconds(200)).expect("a look");
+    assert_eq!(keys.readiness(), Readiness::Complete);
     let rows = directory.status().expect("a leader").rows;
-    let is_known = keys.find(&mut host, &[1; 32]).expect("a host").is_some();
+    let is_known = keys.find(&mut host, &CONFIG.catalog, &[1; 32]).expect("a host").known().is_some();
     match is_taken {
         false => assert!(rows == 1 && is_known),
         true => assert!(usize::try_from(rows).is_ok_and(|rows| rows * 64 <= body.len())),

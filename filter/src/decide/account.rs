@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 
-use super::known::OfRow;
 use crate::config::Entitlement;
 use crate::count::fingerprint::CallerHash;
 use crate::count::levels::Levels;
+use crate::directory::SeenRow;
 
 /// Callers of one generation: what a table of 65,536 slots holds.
 const GENERATION: usize = 65_536 / 8 * 7;
@@ -22,7 +22,7 @@ pub(super) struct Account {
     pub(super) entitlement: Entitlement,
     pub(super) levels: Levels,
     /// The row of the directory that it is from; `None` if it does not depend on the directory.
-    pub(super) of_row: Option<Arc<OfRow>>,
+    pub(super) row: Option<Arc<SeenRow>>,
     /// The number of the view of the directory that it was found under. Under another, the row is read again.
     pub(super) under: u32,
 }
@@ -35,6 +35,8 @@ pub(super) struct Account {
 pub(super) struct Accounts {
     young: HashTable<(CallerHash, Account)>,
     old: HashTable<(CallerHash, Account)>,
+    /// The number of the view of the directory in force.
+    under: u32,
 }
 
 /// Most bytes that the accounts of a VM take, without the ids of subscribers and organisations: two tables of 65,536 slots,
@@ -42,16 +44,23 @@ pub(super) struct Accounts {
 pub const MAX_BYTES: usize = 2 * 65_536 * (size_of::<(CallerHash, Account)>() + 1);
 
 impl Accounts {
+    /// The number of the view of the directory in force. Accounts that were found under another are doubtful.
+    pub(super) fn under(&self) -> u32 {
+        self.under
+    }
+
+    /// Another view of the directory is in force.
+    pub(super) fn doubt(&mut self) {
+        self.under = self.under.wrapping_add(1);
+    }
+
     pub(super) fn get(&mut self, caller: CallerHash) -> Option<&mut Account> {
         let is_caller = |(found, _): &(CallerHash, Account)| *found == caller;
-        let place = match self.young.find_bucket_index(caller.spread(), is_caller) {
-            Some(place) => place,
-            None => {
-                let ((_, account), _) = self.old.find_entry(caller.spread(), is_caller).ok()?.remove();
-                self.insert(caller, account)
-            }
-        };
-        self.young.get_bucket_mut(place).map(|(_, account)| account)
+        if let Some(place) = self.young.find_bucket_index(caller.spread(), is_caller) {
+            return self.young.get_bucket_mut(place).map(|(_, account)| account);
+        }
+        let ((_, account), _) = self.old.find_entry(caller.spread(), is_caller).ok()?.remove();
+        Some(self.insert(caller, account))
     }
 
     /// Forgets a caller that [`Accounts::get`] has just found.
@@ -61,16 +70,17 @@ impl Accounts {
         }
     }
 
-    /// Remembers an account. Returns its place.
-    pub(super) fn insert(&mut self, caller: CallerHash, account: Account) -> usize {
+    /// Remembers an account.
+    pub(super) fn insert(&mut self, caller: CallerHash, mut account: Account) -> &mut Account {
+        account.under = self.under;
         if self.young.len() >= GENERATION {
             self.old = core::mem::take(&mut self.young);
         }
         let (spread, rehash) = (caller.spread(), |(caller, _): &(CallerHash, Account)| caller.spread());
-        self.young.insert_unique(spread, (caller, account), rehash).bucket_index()
+        &mut self.young.insert_unique(spread, (caller, account), rehash).into_mut().1
     }
 
     pub(super) fn clear(&mut self) {
-        *self = Self::default();
+        *self = Self { under: self.under, ..Self::default() };
     }
 }

@@ -1,20 +1,70 @@
 //! What a request is charged, and what follows from it: it is decided, or waits for the ledger.
 
+use std::sync::Arc;
+
 use super::account::Account;
 use super::counting::{Charged, Context, DecideError};
 use super::decision::{Answer, Decided, Wait};
 use super::host::Host;
 use super::outcome::Outcome;
 use super::refusal::Refusal;
+use super::usage::Subscriber;
 use crate::config::{Class, Entitlement, LogFields};
-use crate::count::charge::{Admission, Standings};
+use crate::count::charge::{Admission, SharedName, Standings};
 use crate::count::counters::Counted;
-use crate::count::levels::Demand;
+use crate::count::fingerprint::{ClientAddress, Who};
+use crate::count::levels::{Demand, Levels, Others};
+use crate::directory::SeenRow;
 use crate::fleet::client::Next;
-use crate::quota::Mode;
+use crate::quota::{Mode, QuotaSet};
 use crate::time::Timestamp;
 
 impl<H: Host> Context<'_, H> {
+    /// The account of a caller in a class. `row` is the directory's, if it is from one.
+    pub(super) fn account(
+        &mut self,
+        subscriber: &Subscriber<'_>,
+        class: usize,
+        row: Option<Arc<SeenRow>>,
+    ) -> Result<Account, DecideError> {
+        let (config, is_shared) = (self.config, self.is_shared());
+        let counters = self.open()?;
+        let name = config.class_name(class);
+        let organisation = subscriber.organisation.map(Who::Organisation);
+        let names = is_shared.then(|| {
+            [subscriber.who, organisation.unwrap_or(subscriber.who)]
+                .map(|who| SharedName::new(&config.settings.namespace, who, name))
+        });
+        let others = Others { organisation: organisation.map(|who| counters.counter(who, name)), names };
+        let has_others = organisation.is_some() || is_shared;
+        let levels = Levels {
+            own: counters.counter(subscriber.who, name),
+            others: has_others.then(|| Arc::new(others)),
+        };
+        Ok(Account {
+            plan: subscriber.plan,
+            subscriber: subscriber.id.map(Arc::from),
+            entitlement: subscriber.entitlements.get(class).cloned().unwrap_or(Entitlement::NotInPlan),
+            levels,
+            row,
+            under: 0,
+        })
+    }
+
+    /// Charges a request to the quotas of its client's address. It costs one unit, whatever its class.
+    pub(super) fn charge_address(
+        &mut self,
+        decided: &mut Decided,
+        quotas: &Arc<QuotaSet>,
+        class: &str,
+    ) -> Result<(), DecideError> {
+        let address = self.host.property(b"source\0address")?.unwrap_or_default();
+        let who = Who::Address(ClientAddress::parse(&address, self.config.settings.ipv6_prefix.0));
+        let own = self.open()?.counter(who, class);
+        let demand = Demand { quotas: Arc::clone(quotas), levels: Levels { own, others: None }, cost: 1 };
+        self.charge_demand(decided, demand, true)
+    }
+
     /// Charges a request to its caller's account.
     pub(super) fn charge_account(
         &mut self,
@@ -51,7 +101,7 @@ impl<H: Host> Context<'_, H> {
         demand: Demand,
         is_stranger: bool,
     ) -> Result<(), DecideError> {
-        let charged = decided.charged.insert(Charged {
+        let charged = decided.charged.get_or_insert_with(|| Charged {
             demand,
             standings: Standings::new(),
             at: Timestamp::from_seconds(0),

@@ -5,7 +5,7 @@ use core::slice;
 
 use serde::Serialize;
 
-use super::counting::Charged;
+use super::counting::{Charged, Context};
 use super::decision::Decided;
 use super::host::{Host, LogLevel};
 use super::json;
@@ -107,16 +107,22 @@ impl Limiter {
     /// request's header map as the host serializes it.
     #[cold]
     pub fn explain(
-        &self,
+        &mut self,
         host: &mut impl Host,
         headers: &[u8],
         decided: &Decided,
         answer: Option<(u16, &str)>,
     ) {
+        self.context(host).explain(headers, decided, answer);
+    }
+}
+
+impl<H: Host> Context<'_, H> {
+    fn explain(&mut self, headers: &[u8], decided: &Decided, answer: Option<(u16, &str)>) {
         let charged = decided.charged.as_ref();
         let explanation = Explanation {
-            key: self.key(host, headers, decided),
-            decision_log: DecisionLog::new(&self.config, decided),
+            key: self.key(headers, decided),
+            decision_log: DecisionLog::new(self.config, decided),
             cost: charged.map(|charged| charged.demand.cost),
             counter: charged
                 .map(|charged| format!("{:08x}", charged.demand.levels.own.fingerprint().get() >> 32)),
@@ -134,11 +140,11 @@ impl Limiter {
                 |(status, details)| format!("answered {status} {details}"),
             ),
         };
-        host.log(LogLevel::Debug, format_args!("decision {}", json(&explanation)));
+        self.host.log(LogLevel::Debug, format_args!("decision {}", json(&explanation)));
     }
 
     /// The sources that carry a key.
-    fn key(&self, host: &mut impl Host, headers: &[u8], decided: &Decided) -> String {
+    fn key(&mut self, headers: &[u8], decided: &Decided) -> String {
         // The usage endpoint is exempt as well, and answers by the key. An operator, who has no key, has no outcome either.
         let is_exempt = decided.outcomes == Outcome::Exempt.into() && decided.answer.is_none();
         let is_decided_before =
@@ -146,11 +152,12 @@ impl Limiter {
         let Some(headers) = HeaderPairs::parse(headers).filter(|_| !is_decided_before) else {
             return "not read".to_owned();
         };
+        let (host, sources) = (&mut *self.host, &self.config.key_sources);
         let carries = |source: &&KeySource| {
             let found = credential(slice::from_ref(*source), headers, |path| host.property(path));
             !matches!(found, Ok(Credential::Missing))
         };
-        let names: Vec<_> = self.config.key_sources.iter().filter(carries).map(ToString::to_string).collect();
+        let names: Vec<_> = sources.iter().filter(carries).map(ToString::to_string).collect();
         if names.is_empty() { "none".to_owned() } else { names.join(", ") }
     }
 }

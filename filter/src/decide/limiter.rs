@@ -2,23 +2,19 @@
 
 use std::sync::Arc;
 
-use super::account::{Account, Accounts};
+use super::account::Accounts;
 use super::counting::{Context, Counting, DecideError};
 use super::decision::{Answer, Decided, Scope};
 use super::host::Host;
-use super::known::{Customer, DirectoryKeys, Listed};
 use super::outcome::Outcome;
 use super::refusal::Refusal;
-use super::usage::{Subscriber, usage};
-use super::view::View;
-use crate::config::{ADDRESS_CLASS, Config, Entitlement, Rule, StrangerPolicy, digest};
-use crate::count::charge::SharedName;
-use crate::count::fingerprint::{CallerHash, ClientAddress, Who};
-use crate::count::levels::{Demand, Levels, Others};
+use super::usage::Subscriber;
+use super::view::Stop;
+use crate::config::{ADDRESS_CLASS, Config, Rule, StrangerPolicy, digest};
+use crate::count::fingerprint::CallerHash;
 use crate::count::shared_data::HostError;
-use crate::directory::Readiness;
+use crate::directory::{Keys, Listed, News, Readiness};
 use crate::event::Event;
-use crate::quota::QuotaSet;
 use crate::request::identity::{Credential, credential};
 use crate::request::line::{KeyLine, LineReader, RequestLine};
 use crate::request::readings::AmbiguousPath;
@@ -33,51 +29,50 @@ const SENT_PATH: &[u8] = b"ngx\0request_uri";
 /// Decides on requests by one configuration, within one VM.
 #[derive(Debug)]
 pub struct Limiter {
-    pub(super) config: Arc<Config>,
+    config: Arc<Config>,
     reader: LineReader,
     /// The keys of the directory, if there is one.
-    pub(super) directory: Option<DirectoryKeys>,
-    /// The number of the view of the directory in force.
-    under: u32,
+    directory: Option<Keys>,
     accounts: Accounts,
-    pub(super) counting: Counting,
+    counting: Counting,
     /// Whether the host has [`SENT_PATH`]; `None` until a request has asked.
     has_sent_path: Option<bool>,
 }
 
-/// Who is calling.
-enum Caller<'c> {
-    /// A key with a plan.
-    /// The hash is what its account is remembered by.
-    Known(Subscriber<'c>, CallerHash),
-    /// An unknown key.
-    Unknown,
-    /// A key that the directory, which has not answered yet, may know.
-    NotYetKnown,
-    /// No key.
-    Keyless,
-    /// Several keys.
-    Ambiguous,
+/// What deciding works with: the host, and the parts of a limiter, each borrowed apart.
+pub(super) struct Decider<'a, H> {
+    pub(super) context: Context<'a, H>,
+    pub(super) directory: &'a mut Option<Keys>,
+    accounts: &'a mut Accounts,
+    has_sent_path: &'a mut Option<bool>,
 }
 
 /// A request with its caller's key, or without one.
 struct Keyed<'r> {
     line: &'r RequestLine<'r>,
-    class: usize,
     /// Whether the caller asks where it stands.
     asks_usage: bool,
     /// Then, whose use the answer counts, once the ledger has been asked.
     scope: Option<Scope>,
 }
 
+/// How to decide on the request of somebody without a known key.
+struct Stranger<'c> {
+    policy: &'c StrangerPolicy,
+    /// The class under which its address is counted.
+    class: &'static str,
+    outcome: Outcome,
+    refusal: Refusal,
+}
+
 impl Limiter {
     /// A limiter that has not touched the host yet.
     #[must_use]
     pub fn new(config: Arc<Config>) -> Self {
+        let settings = &config.settings;
         Self {
             reader: LineReader::new(&config.key_sources),
-            directory: DirectoryKeys::of(&config),
-            under: 0,
+            directory: settings.directory.as_ref().map(|of| Keys::new(of, &settings.namespace)),
             accounts: Accounts::default(),
             counting: Counting::new(&config),
             has_sent_path: None,
@@ -85,8 +80,15 @@ impl Limiter {
         }
     }
 
-    pub(super) fn context<'a, H>(&'a mut self, host: &'a mut H, config: &'a Config) -> Context<'a, H> {
-        Context { host, config, counting: &mut self.counting }
+    /// What counting works with.
+    pub(super) fn context<'a, H>(&'a mut self, host: &'a mut H) -> Context<'a, H> {
+        Context { host, config: &self.config, counting: &mut self.counting }
+    }
+
+    /// What deciding works with, and what reads requests.
+    pub(super) fn decider<'a, H>(&'a mut self, host: &'a mut H) -> (Decider<'a, H>, &'a LineReader) {
+        let Self { config, reader, directory, accounts, counting, has_sent_path } = self;
+        (Decider { context: Context { host, config, counting }, directory, accounts, has_sent_path }, reader)
     }
 
     /// The configuration in force.
@@ -95,27 +97,20 @@ impl Limiter {
         &self.config
     }
 
+    pub(super) fn counting(&self) -> &Counting {
+        &self.counting
+    }
+
     /// Looks whether the directory's list has changed since the last time. What is remembered of callers is then read again, when they call.
-    /// Returns how far the list can be relied on, if that is news.
+    /// Returns what is to be logged.
     ///
     /// # Errors
     /// If a host call fails. What was known stays known.
-    pub fn look_at_directory(&mut self, host: &mut impl Host) -> Result<Option<Readiness>, HostError> {
-        let Some(directory) = &mut self.directory else { return Ok(None) };
-        let before = directory.readiness();
-        if directory.look(host)? {
-            self.under = self.under.wrapping_add(1);
-        }
-        let readiness = directory.readiness();
-        Ok(Some(readiness).filter(|readiness| *readiness != before))
-    }
-
-    /// The same at the first request of a VM that has not ticked yet.
-    pub(super) fn look_for_the_first_time(&mut self, host: &mut impl Host) -> Result<(), HostError> {
-        if self.directory.as_ref().is_some_and(|directory| !directory.has_looked()) {
-            self.look_at_directory(host)?;
-        }
-        Ok(())
+    pub fn look_at_directory(&mut self, host: &mut impl Host) -> Result<Option<News>, HostError> {
+        let before = self.directory.as_ref().map(Keys::readiness);
+        self.decider(host).0.look_at_directory()?;
+        let readiness = self.directory.as_ref().map(Keys::readiness).filter(|now| Some(*now) != before);
+        Ok(readiness.and_then(News::of_readiness))
     }
 
     /// Gives back the memory of what only makes requests cheaper: callers, and what was written to shared data last. A request finds it out
@@ -134,9 +129,9 @@ impl Limiter {
         is_same
     }
 
-    /// Adds `times` to the sum of an event.
-    pub fn count(&mut self, event: Event, times: usize) {
-        self.counting.events.add(event, u32::try_from(times).unwrap_or(u32::MAX));
+    /// Adds to the sums of events, in the order of [`Event::ALL`].
+    pub fn count(&mut self, events: [u32; Event::ALL.len()]) {
+        self.counting.events.add_all(events);
     }
 
     /// Takes the sums of events since the last time, in the order of [`Event::ALL`].
@@ -147,34 +142,31 @@ impl Limiter {
     /// Decides on a request. `headers` is its header map as `proxy_get_header_map_pairs` serializes it. `decided` is in the initial state; it is
     /// filled in place, because moving it would cost as much as looking up a caller.
     pub fn decide(&mut self, host: &mut impl Host, headers: &[u8], decided: &mut Decided) {
-        let config = Arc::clone(&self.config);
+        let (mut decider, reader) = self.decider(host);
+        decider.decide(decided, reader.read(headers).as_ref());
+    }
+}
+
+impl<H: Host> Decider<'_, H> {
+    fn decide(&mut self, decided: &mut Decided, line: Option<&RequestLine<'_>>) {
+        let config = self.context.config;
         decided.class = config.catalog.default_class;
-        let line = self.reader.read(headers);
         if let Some(operators) = &config.settings.operators {
-            let headers = line.map(|line| line.headers);
-            decided.answer = Some(Box::new(self.answer_operator(host, &config, operators, headers, None)));
+            let answer = self.answer_operator(operators, line, None);
+            decided.answer = Some(Box::new(answer));
             return;
         }
-        let result = match &line {
-            Some(line) => self.decide_line(host, &config, decided, line),
-            None => Err(DecideError::NoHeaders),
-        };
+        let result = line.ok_or(DecideError::NoHeaders).and_then(|line| self.decide_line(decided, line));
         if let Err(error) = result {
-            self.counting.log_error(host, "a request could not be counted", error);
-            decided.fail(&config);
+            self.context.log_error("a request could not be counted", error);
+            decided.fail(config);
         }
     }
 
-    fn decide_line(
-        &mut self,
-        host: &mut impl Host,
-        config: &Config,
-        decided: &mut Decided,
-        line: &RequestLine<'_>,
-    ) -> Result<(), DecideError> {
+    fn decide_line(&mut self, decided: &mut Decided, line: &RequestLine<'_>) -> Result<(), DecideError> {
         decided.is_grpc = line.is_grpc;
         decided.has_origin = line.origin.is_some();
-        let rule = self.route(host, config, line)?;
+        let rule = self.route(line)?;
         match rule {
             Ok(Rule::Exempt) => {
                 decided.pass(Outcome::Exempt);
@@ -183,24 +175,20 @@ impl Limiter {
             Ok(Rule::Class(class)) => decided.class = class,
             Ok(Rule::Usage) => {}
             Err(AmbiguousPath) => {
-                decided.refuse(config, Outcome::AmbiguousPath, Refusal::AmbiguousPath);
+                decided.refuse(self.context.config, Outcome::AmbiguousPath, Refusal::AmbiguousPath);
                 if decided.answer.is_some() {
                     return Ok(());
                 }
             }
         }
-        let keyed = Keyed { line, class: decided.class, asks_usage: rule == Ok(Rule::Usage), scope: None };
-        self.decide_for(host, config, decided, &keyed)
+        let keyed = Keyed { line, asks_usage: rule == Ok(Rule::Usage), scope: None };
+        self.decide_for(decided, &keyed)
     }
 
     /// The rule of a request, by its method and path.
-    fn route(
-        &mut self,
-        host: &mut impl Host,
-        config: &Config,
-        line: &RequestLine<'_>,
-    ) -> Result<Result<Rule, AmbiguousPath>, HostError> {
-        if !config.looks_at_paths || self.has_sent_path == Some(false) {
+    fn route(&mut self, line: &RequestLine<'_>) -> Result<Result<Rule, AmbiguousPath>, HostError> {
+        let Context { host, config, .. } = &mut self.context;
+        if !config.looks_at_paths || *self.has_sent_path == Some(false) {
             return Ok(config.rule(line.method, line.path));
         }
         let sent = host.property(SENT_PATH)?;
@@ -208,265 +196,199 @@ impl Limiter {
         Ok(config.rule(line.method, sent.as_deref().or(line.path)))
     }
 
-    fn decide_for(
-        &mut self,
-        host: &mut impl Host,
-        config: &Config,
-        decided: &mut Decided,
-        keyed: &Keyed<'_>,
-    ) -> Result<(), DecideError> {
+    fn decide_for(&mut self, decided: &mut Decided, keyed: &Keyed<'_>) -> Result<(), DecideError> {
         if let KeyLine::One { source, value } = keyed.line.key
-            && let Some(counters) = self.counting.counters()
+            && let Some(counters) = self.context.counting.counters()
         {
-            let caller = counters.salt().caller_hash(source, value, keyed.class);
+            let caller = counters.salt().caller_hash(source, value, decided.class);
+            let under = self.accounts.under();
             if !keyed.asks_usage
                 && let Some(account) = self.accounts.get(caller)
-                && account.under == self.under
+                && account.under == under
             {
-                return Context { host, config, counting: &mut self.counting }
-                    .charge_account(decided, account);
+                return self.context.charge_account(decided, account);
             }
         }
-        self.decide_for_caller(host, config, decided, keyed)
+        self.decide_for_caller(decided, keyed)
     }
 
     /// Decides on a request of somebody who has to be found out first. Apart, so that the way of nearly all requests is short in the
     /// module, too: with a cold cache each line of code counts.
     #[cold]
-    fn decide_for_caller(
-        &mut self,
-        host: &mut impl Host,
-        config: &Config,
-        decided: &mut Decided,
-        keyed: &Keyed<'_>,
-    ) -> Result<(), DecideError> {
+    fn decide_for_caller(&mut self, decided: &mut Decided, keyed: &Keyed<'_>) -> Result<(), DecideError> {
+        let config = self.context.config;
         let credential = match keyed.line.key {
             KeyLine::None => Credential::Missing,
             KeyLine::One { .. } | KeyLine::Several => {
-                credential(&config.key_sources, keyed.line.headers, |path| host.property(path))?
+                let property = |path: &[u8]| self.context.host.property(path);
+                credential(&config.key_sources, keyed.line.headers, property)?
             }
         };
-        self.look_for_the_first_time(host)?;
-        let (key_digest, mut plan_name);
-        let mut listed = None;
-        let caller = match credential {
-            Credential::Missing => Caller::Keyless,
-            Credential::Ambiguous => Caller::Ambiguous,
-            Credential::Key(key) => {
-                let salt = *self.context(host, config).open()?.salt();
-                let mut remembered_by = match keyed.line.key {
-                    KeyLine::One { source, value } => salt.caller_hash(source, value, keyed.class),
-                    _ => salt.caller_hash(config.key_sources.len(), &key, keyed.class),
-                };
-                if self.charge_remembered(host, config, decided, keyed, remembered_by, &mut listed)? {
-                    return Ok(());
-                }
-                plan_name = None;
-                if let Some(source) = &config.settings.plan_source {
-                    let name = host.property(&source.metadata.0)?.unwrap_or_default();
-                    // Another place than any key's.
-                    let with_plan = salt.caller_hash(config.key_sources.len() + 1, &name, keyed.class);
-                    let with_plan = remembered_by.with(with_plan);
-                    if self.charge_remembered(host, config, decided, keyed, with_plan, &mut listed)? {
-                        return Ok(());
-                    }
-                    plan_name = Some((name, with_plan));
-                }
-                key_digest = digest(&key);
-                let own = config.subscribers.get(&key_digest);
-                if let (None, None, Some(directory)) = (own, &listed, &self.directory) {
-                    listed = Some(directory.listed(host, config, &key_digest)?);
-                }
-                let customer = listed.as_ref().and_then(|listed| listed.customer.as_ref());
-                let known = own.or_else(|| customer.map(Customer::known));
-                let subscriber = match (known, plan_name.as_ref()) {
-                    (Some((known, agreement)), _) => Some(Subscriber::of_agreement(config, known, agreement)),
-                    (None, Some((name, with_plan))) => {
-                        remembered_by = *with_plan;
-                        Subscriber::of_plan(config, &key_digest, name)
-                    }
-                    (None, None) => None,
-                };
-                match subscriber {
-                    Some(subscriber) => Caller::Known(subscriber, remembered_by),
-                    None if self.directory.as_ref().is_some_and(|directory| !directory.is_complete()) => {
-                        Caller::NotYetKnown
-                    }
-                    None => Caller::Unknown,
-                }
-            }
+        self.look_for_the_first_time()?;
+        let unknown = Stranger {
+            policy: &config.unknown_key,
+            class: ADDRESS_CLASS,
+            outcome: Outcome::UnknownKey,
+            refusal: Refusal::UnknownKey,
         };
-        match caller {
-            Caller::Known(subscriber, _) if keyed.asks_usage => {
-                decided.subscriber = subscriber.id.map(Arc::from);
-                let answer = self.answer_usage(host, config, subscriber, keyed.scope)?;
-                if !matches!(answer, Answer::Later(_)) {
-                    decided.pass(Outcome::Exempt);
-                }
-                decided.answer = Some(Box::new(answer));
-                return Ok(());
+        match credential {
+            Credential::Key(key) => self.decide_for_key(decided, keyed, &key, unknown),
+            Credential::Missing => {
+                let (outcome, refusal) = (Outcome::MissingKey, Refusal::MissingKey);
+                let missing = Stranger { policy: &config.missing_key, outcome, refusal, ..unknown };
+                self.decide_for_stranger(decided, keyed, missing)
             }
-            Caller::Known(subscriber, remembered_by) => {
-                let mut account = self.account(host, config, &subscriber, keyed.class)?;
-                account.of_row = listed.map(|listed| listed.row);
-                self.accounts.insert(remembered_by, account.clone());
-                return self.context(host, config).charge_account(decided, &account);
-            }
-            Caller::Ambiguous => decided.refuse(config, Outcome::UnknownKey, Refusal::AmbiguousKey),
-            Caller::NotYetKnown => {
-                let policy = config.not_ready.as_ref().unwrap_or(&config.unknown_key);
-                let refusal = (Outcome::NotReady, Refusal::NotReady);
-                self.decide_stranger(host, config, decided, policy, NOT_READY_CLASS, refusal)?;
-            }
-            Caller::Unknown => {
-                let refusal = (Outcome::UnknownKey, Refusal::UnknownKey);
-                self.decide_stranger(host, config, decided, &config.unknown_key, ADDRESS_CLASS, refusal)?;
-            }
-            Caller::Keyless => {
-                let refusal = (Outcome::MissingKey, Refusal::MissingKey);
-                self.decide_stranger(host, config, decided, &config.missing_key, ADDRESS_CLASS, refusal)?;
+            Credential::Ambiguous => {
+                let (policy, refusal) = (&StrangerPolicy::Refuse, Refusal::AmbiguousKey);
+                self.decide_for_stranger(decided, keyed, Stranger { policy, refusal, ..unknown })
             }
         }
-        if keyed.asks_usage && decided.answer.is_none() {
-            decided.answer = Some(Box::new(Answer::Refused(Refusal::UnknownKey)));
+    }
+
+    fn decide_for_key(
+        &mut self,
+        decided: &mut Decided,
+        keyed: &Keyed<'_>,
+        key: &[u8],
+        unknown: Stranger<'_>,
+    ) -> Result<(), DecideError> {
+        let config = self.context.config;
+        let salt = *self.context.open()?.salt();
+        let mut remembered_by = match keyed.line.key {
+            KeyLine::One { source, value } => salt.caller_hash(source, value, decided.class),
+            KeyLine::None | KeyLine::Several => {
+                salt.caller_hash(config.key_sources.len(), key, decided.class)
+            }
+        };
+        let (mut listed, mut of_plan) = (None, None);
+        if self.charge_remembered(decided, keyed, remembered_by, &mut listed)? {
+            return Ok(());
+        }
+        if let Some(source) = &config.settings.plan_source {
+            let plan = self.context.host.property(&source.metadata.0)?.unwrap_or_default();
+            // Another place than any key's.
+            let caller = salt.caller_hash(config.key_sources.len() + 1, &plan, decided.class);
+            let caller = remembered_by.with(caller);
+            if self.charge_remembered(decided, keyed, caller, &mut listed)? {
+                return Ok(());
+            }
+            of_plan = Some((plan, caller));
+        }
+        let key = digest(key);
+        let own = config.subscribers.get(&key);
+        if let (None, None, Some(directory)) = (own, &listed, &*self.directory) {
+            listed = Some(directory.find(self.context.host, &config.catalog, &key)?);
+        }
+        let known = own.or_else(|| listed.as_ref()?.known());
+        let subscriber = match (known, &of_plan) {
+            (Some((known, agreement)), _) => Some(Subscriber::of_agreement(config, known, agreement)),
+            (None, Some((plan, caller))) => {
+                remembered_by = *caller;
+                Subscriber::of_plan(config, &key, plan)
+            }
+            (None, None) => None,
+        };
+        let Some(subscriber) = subscriber else {
+            let stranger = match &config.not_ready {
+                Some(policy) if self.awaits_directory() => {
+                    let (outcome, refusal) = (Outcome::NotReady, Refusal::NotReady);
+                    Stranger { policy, class: NOT_READY_CLASS, outcome, refusal }
+                }
+                _ => unknown,
+            };
+            return self.decide_for_stranger(decided, keyed, stranger);
+        };
+        if keyed.asks_usage {
+            decided.subscriber = subscriber.id.map(Arc::from);
+            let answer = self.context.answer_usage(subscriber, keyed.scope).or_else(Stop::answer)?;
+            if !matches!(answer, Answer::Later(_)) {
+                decided.pass(Outcome::Exempt);
+            }
+            decided.answer = Some(Box::new(answer));
+            return Ok(());
+        }
+        let row = listed.as_ref().map(|listed| Arc::clone(&listed.row));
+        let account = self.context.account(&subscriber, decided.class, row)?;
+        let account = self.accounts.insert(remembered_by, account);
+        self.context.charge_account(decided, account)
+    }
+
+    /// Looks whether the directory's list has changed.
+    fn look_at_directory(&mut self) -> Result<(), HostError> {
+        let Some(directory) = &mut *self.directory else { return Ok(()) };
+        let now = self.context.host.now()?;
+        if directory.look(self.context.host, now)? {
+            self.accounts.doubt();
         }
         Ok(())
     }
 
-    /// Where a caller stands. In a fleet the ledger is asked first, and `scope` then says what came of it.
-    fn answer_usage(
-        &mut self,
-        host: &mut impl Host,
-        config: &Config,
-        subscriber: Subscriber<'_>,
-        scope: Option<Scope>,
-    ) -> Result<Answer, DecideError> {
-        let scope = match scope {
-            Some(_) => scope,
-            None => match self.context(host, config).look(&[subscriber])? {
-                View::Seen(scope) => scope,
-                View::Not(answer) => return Ok(answer),
-            },
-        };
-        let mut context = self.context(host, config);
-        let (counters, _, host) = context.opened()?;
-        let mut usage = usage(counters, host, config, subscriber)?;
-        usage.scope = scope;
-        Ok(Answer::document("weir_usage", &usage))
+    /// The same at the first request of a VM that has not ticked yet.
+    pub(super) fn look_for_the_first_time(&mut self) -> Result<(), HostError> {
+        match &*self.directory {
+            Some(directory) if directory.view().is_none() => self.look_at_directory(),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Whether a key that is not known may become so.
+    pub(super) fn awaits_directory(&self) -> bool {
+        self.directory.as_ref().is_some_and(|directory| directory.readiness() != Readiness::Complete)
     }
 
     /// Goes on with the request of a caller that asks where it stands, once the ledger has been asked.
     pub(super) fn go_on_with_usage(
         &mut self,
-        host: &mut impl Host,
-        config: &Config,
-        headers: &[u8],
         decided: &mut Decided,
+        line: &RequestLine<'_>,
         scope: Option<Scope>,
     ) -> Result<(), DecideError> {
-        let line = self.reader.read(headers).ok_or(DecideError::NoHeaders)?;
-        let keyed = Keyed { line: &line, class: decided.class, asks_usage: true, scope };
-        self.decide_for_caller(host, config, decided, &keyed)
+        self.decide_for_caller(decided, &Keyed { line, asks_usage: true, scope })
     }
 
     /// Charges the request if its caller is remembered. If the directory's list has changed since, the caller's row is read
     /// again; `listed` takes one that says something else.
     fn charge_remembered(
         &mut self,
-        host: &mut impl Host,
-        config: &Config,
         decided: &mut Decided,
         keyed: &Keyed<'_>,
         caller: CallerHash,
         listed: &mut Option<Box<Listed>>,
     ) -> Result<bool, DecideError> {
+        let under = self.accounts.under();
         let Some(account) = self.accounts.get(caller).filter(|_| !keyed.asks_usage) else {
             return Ok(false);
         };
-        if account.under != self.under
-            && let (Some(row), Some(directory)) = (&account.of_row, &self.directory)
-            && let Some(now) = directory.listed_again(host, config, row)?
+        if account.under != under
+            && let (Some(row), Some(directory)) = (&account.row, &*self.directory)
+            && let Some(now) = directory.find_again(self.context.host, &self.context.config.catalog, row)?
         {
             *listed = Some(now);
             self.accounts.remove(caller);
             return Ok(false);
         }
-        account.under = self.under;
-        Context { host, config, counting: &mut self.counting }.charge_account(decided, account).map(|()| true)
+        account.under = under;
+        self.context.charge_account(decided, account).map(|()| true)
     }
 
-    fn account(
+    fn decide_for_stranger(
         &mut self,
-        host: &mut impl Host,
-        config: &Config,
-        subscriber: &Subscriber<'_>,
-        class: usize,
-    ) -> Result<Account, DecideError> {
-        let under = self.under;
-        let mut context = self.context(host, config);
-        let counters = context.open()?;
-        let name = config.class_name(class);
-        let organisation = subscriber.organisation.map(Who::Organisation);
-        let names = config.fleet.filter(|sharing| !sharing.in_shadow).map(|_| {
-            [subscriber.who, organisation.unwrap_or(subscriber.who)]
-                .map(|who| SharedName::new(&config.settings.namespace, who, name))
-        });
-        let others = Others { organisation: organisation.map(|who| counters.counter(who, name)), names };
-        let own = counters.counter(subscriber.who, name);
-        Ok(Account {
-            plan: subscriber.plan,
-            subscriber: subscriber.id.map(Arc::from),
-            entitlement: subscriber.entitlements.get(class).cloned().unwrap_or(Entitlement::NotInPlan),
-            levels: Levels {
-                own,
-                others: (organisation.is_some() || names.is_some()).then(|| Arc::new(others)),
-            },
-            of_row: None,
-            under,
-        })
-    }
-
-    fn decide_stranger(
-        &mut self,
-        host: &mut impl Host,
-        config: &Config,
         decided: &mut Decided,
-        policy: &StrangerPolicy,
-        class: &str,
-        (outcome, refusal): (Outcome, Refusal),
+        keyed: &Keyed<'_>,
+        stranger: Stranger<'_>,
     ) -> Result<(), DecideError> {
+        let Stranger { policy, class, outcome, refusal } = stranger;
         match policy {
-            StrangerPolicy::Pass => {
-                decided.pass(outcome);
-                Ok(())
-            }
-            StrangerPolicy::Refuse => {
-                decided.refuse(config, outcome, refusal);
-                Ok(())
-            }
+            StrangerPolicy::Pass => decided.pass(outcome),
+            StrangerPolicy::Refuse => decided.refuse(self.context.config, outcome, refusal),
             StrangerPolicy::Limit(quotas) => {
-                self.charge_address(host, config, decided, quotas, class, outcome)
+                self.context.charge_address(decided, quotas, class)?;
+                decided.pass(outcome);
             }
         }
-    }
-
-    /// Charges a request to the quotas of its client's address. It costs one unit, whatever its class.
-    fn charge_address(
-        &mut self,
-        host: &mut impl Host,
-        config: &Config,
-        decided: &mut Decided,
-        quotas: &Arc<QuotaSet>,
-        class: &str,
-        outcome: Outcome,
-    ) -> Result<(), DecideError> {
-        let address = host.property(b"source\0address")?.unwrap_or_default();
-        let who = Who::Address(ClientAddress::parse(&address, config.settings.ipv6_prefix.0));
-        let mut context = self.context(host, config);
-        let own = context.open()?.counter(who, class);
-        let demand = Demand { quotas: Arc::clone(quotas), levels: Levels { own, others: None }, cost: 1 };
-        context.charge_demand(decided, demand, true)?;
-        decided.pass(outcome);
+        if keyed.asks_usage && decided.answer.is_none() {
+            decided.answer = Some(Box::new(Answer::Refused(Refusal::UnknownKey)));
+        }
         Ok(())
     }
 }

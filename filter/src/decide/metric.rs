@@ -1,5 +1,5 @@
 //! The metrics of requests: their names, and their sums in the VM, which are handed to the gateway now and then, because a host call for each
-//! request would cost more than the sum. [`crate::event`] has the others.
+//! request would cost more than the sum. [`crate::event`] and [`crate::directory::Status`] have the others.
 //!
 //! Names are in the form of Istio's custom metrics. A tag stands in the name as `<tag>=.=<value>;.;`. Istio's regular expression
 //! `(<tag>=\.=(.*?);\.;)`, which `envoy.yaml` carries as well, takes it out of the name and makes it a label:
@@ -7,16 +7,6 @@
 //! of `.`, `;` and `=`, so no name ends its tag or starts another.
 
 use super::outcome::{Outcome, Outcomes};
-
-/// The names of the gauges of the directory's list: its rows, those that it has no place for, a number that goes up whenever rows have changed,
-/// and the seconds since the epoch of the last good answer and of the lead's last change.
-pub const LIST: [&str; 5] = [
-    "weir.directory.rows",
-    "weir.directory.refused_rows",
-    "weir.directory.version",
-    "weir.directory.answered_timestamp_seconds",
-    "weir.directory.leader_since_timestamp_seconds",
-];
 
 /// Sums of requests: plans × classes × outcomes, where the plan after the last stands for strangers.
 #[derive(Debug)]

@@ -10,7 +10,6 @@ pub mod decision;
 pub mod decision_log;
 pub mod headers;
 pub mod host;
-mod known;
 pub mod limiter;
 pub mod metric;
 mod operate;

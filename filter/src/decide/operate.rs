@@ -4,22 +4,22 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::counting::DecideError;
+use super::counting::{Context, DecideError};
 use super::decision::{Answer, Awaited, Scope, Wait};
 use super::host::{Host, LogLevel};
 use super::json;
-use super::known::Customer;
-use super::limiter::Limiter;
+use super::limiter::Decider;
 use super::operators::Call;
 use super::refusal::Refusal;
-use super::usage::{Subscriber, Usage, usage};
-use super::view::{Known, View};
-use crate::config::{Config, CountBy, Entitlement, OperatorSettings, hex};
+use super::usage::{Subscriber, Usage};
+use super::view::{Known, Stop};
+use crate::config::{Config, CountBy, OperatorSettings, hex};
 use crate::count::charge::SharedName;
 use crate::count::fingerprint::Who;
+use crate::directory::Listed;
 use crate::fleet::client::MOST_STATEMENTS;
 use crate::quota::{Mode, Quota};
-use crate::request::header_pairs::HeaderPairs;
+use crate::request::line::RequestLine;
 
 /// Most keys of a subscriber that an answer lists. Reading the counters of more would hold up the worker.
 const MAX_KEYS: usize = 100;
@@ -61,70 +61,51 @@ struct Audit<'a> {
     request_id: Option<&'a str>,
 }
 
-impl Limiter {
+impl<'a, H: Host> Decider<'a, H> {
     /// Answers a request to the operators' listener. None is passed on. In a fleet, `known` is what the ledger has told since the request came.
     #[cold]
     pub(super) fn answer_operator(
         &mut self,
-        host: &mut impl Host,
-        config: &Config,
         operators: &OperatorSettings,
-        headers: Option<HeaderPairs<'_>>,
+        line: Option<&RequestLine<'_>>,
         known: Option<Known>,
     ) -> Answer {
-        self.operate(host, config, operators, headers, known).unwrap_or_else(|error| {
-            self.counting.log_error(host, "an operator could not be answered", error);
+        self.operate(operators, line, known).or_else(Stop::answer).unwrap_or_else(|error| {
+            self.context.log_error("an operator could not be answered", error);
             Answer::Refused(Refusal::NoCounters)
         })
     }
 
     fn operate(
         &mut self,
-        host: &mut impl Host,
-        config: &Config,
         operators: &OperatorSettings,
-        headers: Option<HeaderPairs<'_>>,
+        line: Option<&RequestLine<'_>>,
         known: Option<Known>,
-    ) -> Result<Answer, DecideError> {
-        let headers = headers.ok_or(DecideError::NoHeaders)?;
-        let call = Call::read(operators, headers);
-        let customers = match &call {
-            Ok(call) => self.customers(host, config, &call.subscriber)?,
-            Err(_) => Vec::new(),
-        };
-        let asked = call.and_then(|call| {
-            let owners = self.owners(config, &customers, &call)?;
-            let reset = call.reset.as_ref().map(|(class, quota)| quota_named(config, &owners, class, quota));
-            Ok((reset.transpose()?, owners, call))
-        });
-        let (reset, owners, call) = match asked {
-            Ok(asked) => asked,
-            Err(refusal) => return Ok(Answer::Refused(refusal)),
-        };
-        self.context(host, config).open()?;
-        if host.is_of_vm() {
-            return Ok(Answer::Refused(Refusal::NoSharedData));
+    ) -> Result<Answer, Stop> {
+        let config = self.context.config;
+        let call = Call::read(operators, line.ok_or(DecideError::NoHeaders)?.headers)?;
+        let customers = self.customers(&call.subscriber)?;
+        let owners = self.owners(&customers, &call)?;
+        let reset = call.reset.as_ref().map(|(class, quota)| quota_named(config, &owners, class, quota));
+        let reset = reset.transpose()?;
+        self.context.open()?;
+        if self.context.host.is_of_vm() {
+            return Err(Refusal::NoSharedData.into());
         }
         let (listed, omitted) = owners.split_at(listed(config, &owners));
         let scope = match known {
-            None => match self.context(host, config).look(listed)? {
-                View::Seen(scope) => scope,
-                View::Not(answer) => return Ok(answer),
-            },
+            None => self.context.look(listed)?,
             Some(Known::View(scope) | Known::Reset(scope, true)) => Some(scope),
-            Some(Known::Reset(_, false)) => return Ok(Answer::Refused(Refusal::ResetHere)),
+            Some(Known::Reset(_, false)) => return Err(Refusal::ResetHere.into()),
         };
         if let Some(reset) = &reset
             && !matches!(known, Some(Known::Reset(..)))
-            && let Some(later) = self.reset(host, config, &call, reset, scope)?
         {
-            return Ok(later);
+            self.context.reset(&call, reset, scope)?;
         }
         let mut counters = Vec::new();
         for owner in listed {
-            let mut context = self.context(host, config);
-            let (reached, _, of_host) = context.opened()?;
-            let mut usage = usage(reached, of_host, config, *owner)?;
+            let mut usage = self.context.usage(*owner)?;
             if let Who::Key(key) = owner.who {
                 usage.key = Some(format!("sha256:{}", hex(key)));
             }
@@ -135,34 +116,70 @@ impl Limiter {
         Ok(Answer::document(if reset.is_some() { "weir_reset" } else { "weir_usage" }, &state))
     }
 
-    /// Resets a quota. Returns the answer for now if the ledger is to know it.
-    fn reset(
-        &mut self,
-        host: &mut impl Host,
-        config: &Config,
+    /// The keys that a subscriber has in the directory, without those that the configuration has itself.
+    fn customers(&mut self, subscriber: &str) -> Result<Vec<Box<Listed>>, DecideError> {
+        self.look_for_the_first_time()?;
+        let Context { host, config, .. } = &mut self.context;
+        let Some(directory) = &*self.directory else { return Ok(Vec::new()) };
+        let mut customers = directory.of_subscriber(*host, &config.catalog, subscriber)?;
+        customers
+            .retain(|of| of.known().is_some_and(|(key, _)| config.subscribers.get(key.digest).is_none()));
+        Ok(customers)
+    }
+
+    /// The owners of counters that a call is about; at least one.
+    fn owners<'c>(
+        &self,
+        customers: &'c [Box<Listed>],
         call: &Call<'_>,
-        reset: &Reset<'_>,
-        scope: Option<Scope>,
-    ) -> Result<Option<Answer>, DecideError> {
+    ) -> Result<Vec<Subscriber<'c>>, Refusal>
+    where
+        'a: 'c,
+    {
+        let config = self.context.config;
+        let mut keys = config.subscribers.keys_of(&call.subscriber);
+        keys.extend(customers.iter().filter_map(|customer| customer.known()));
+        if keys.is_empty() {
+            return Err(match self.awaits_directory() {
+                true => Refusal::NoDirectoryYet,
+                false => Refusal::NoSubscriber,
+            });
+        }
+        let mut owners = Vec::new();
+        for (known, agreement) in keys {
+            let owner = Subscriber::of_agreement(config, known, agreement);
+            // Keys that share their quotas differ only by their agreement.
+            let is_new = config.settings.count_by == CountBy::Key || !owners.contains(&owner);
+            if is_new && call.key.is_none_or(|key| key == *known.digest) {
+                owners.push(owner);
+            }
+        }
+        if owners.is_empty() { Err(Refusal::NoSuchKey) } else { Ok(owners) }
+    }
+}
+
+impl<H: Host> Context<'_, H> {
+    /// Resets a quota. Stops with the answer for now if the ledger is to know it.
+    fn reset(&mut self, call: &Call<'_>, reset: &Reset<'_>, scope: Option<Scope>) -> Result<(), Stop> {
         let Reset { who, class, quota, quotas } = *reset;
-        let mut context = self.context(host, config);
-        let (counters, client, host) = context.opened()?;
+        let namespace = &self.config.settings.namespace;
+        let (counters, client, host) = self.opened()?;
         let counter = counters.counter(who, class);
         let of_window: Vec<_> = quotas.iter().filter(|other| other.window == quota.window).cloned().collect();
-        let (used, later) = match (client, scope) {
-            (Some(client), Some(scope)) if !client.sharing().in_shadow => {
+        let (used, later) = match client.zip(scope).filter(|(client, _)| !client.sharing().in_shadow) {
+            None => (counters.reset(host, &counter, &of_window, None)?.0, None),
+            Some((client, scope)) => {
                 if !client.has_place(counter) {
-                    return Ok(Some(Answer::Refused(Refusal::NoPlace)));
+                    return Err(Refusal::NoPlace.into());
                 }
-                let shared = (SharedName::new(&config.settings.namespace, who, class), client.sharing());
+                let shared = (SharedName::new(namespace, who, class), client.sharing());
                 let (used, statements) = counters.reset(host, &counter, &of_window, Some(shared))?;
                 let waiting = client.reset(counters, host, counter, statements)?;
                 (used, Some(Answer::Later(Wait::new(Awaited::Reset(scope), waiting))))
             }
-            _ => (counters.reset(host, &counter, &of_window, None)?.0, None),
         };
         host.log(LogLevel::Warn, format_args!("audit {}", json(&Audit::of_reset(call, reset, used))));
-        Ok(later)
+        later.map_or(Ok(()), |later| Err(Stop::Answer(later)))
     }
 }
 
@@ -200,47 +217,6 @@ impl<'a> Audit<'a> {
     }
 }
 
-impl Limiter {
-    /// The keys that a subscriber has in the directory, without those that the configuration has itself.
-    fn customers(
-        &mut self,
-        host: &mut impl Host,
-        config: &Config,
-        subscriber: &str,
-    ) -> Result<Vec<Customer>, DecideError> {
-        self.look_for_the_first_time(host)?;
-        let Some(directory) = &self.directory else { return Ok(Vec::new()) };
-        let rows = directory.of_subscriber(host, subscriber)?.into_iter();
-        let rows = rows.filter(|row| config.subscribers.get(&row.digest).is_none());
-        Ok(rows.filter_map(|row| Customer::of(row, config)).collect())
-    }
-
-    /// The owners of counters that a call is about; at least one.
-    fn owners<'c>(
-        &self,
-        config: &'c Config,
-        customers: &'c [Customer],
-        call: &Call<'_>,
-    ) -> Result<Vec<Subscriber<'c>>, Refusal> {
-        let mut keys = config.subscribers.keys_of(&call.subscriber);
-        keys.extend(customers.iter().map(Customer::known));
-        if keys.is_empty() {
-            let awaited = self.directory.as_ref().is_some_and(|directory| !directory.is_complete());
-            return Err(if awaited { Refusal::NoDirectoryYet } else { Refusal::NoSubscriber });
-        }
-        let mut owners = Vec::new();
-        for (known, agreement) in keys {
-            let owner = Subscriber::of_agreement(config, known, agreement);
-            // Keys that share their quotas differ only by their agreement.
-            let is_new = config.settings.count_by == CountBy::Key || !owners.contains(&owner);
-            if is_new && call.key.is_none_or(|key| key == *known.digest) {
-                owners.push(owner);
-            }
-        }
-        if owners.is_empty() { Err(Refusal::NoSuchKey) } else { Ok(owners) }
-    }
-}
-
 /// A quota to reset.
 #[derive(Clone, Copy)]
 struct Reset<'c> {
@@ -263,10 +239,7 @@ fn quota_named<'c>(
     let Some(index) = classes.clone().position(|known| known == class) else {
         return Err(Refusal::parameter("class", one_of(classes)));
     };
-    let granted = owners.iter().filter_map(|owner| match owner.entitlements.get(index)? {
-        Entitlement::Quotas(set) => Some(owner.quotas(set)),
-        Entitlement::NotInPlan | Entitlement::Unlimited => None,
-    });
+    let granted = owners.iter().filter_map(|owner| Some(owner.quotas(owner.entitlements.get(index)?)));
     let class = config.class_name(index);
     let of = |(who, quotas): (Who<'c>, &'c [Quota])| {
         quotas.iter().map(move |quota| Reset { who, class, quota, quotas })

@@ -3,9 +3,7 @@
 //! A response is judged by its HTTP status, and that of a gRPC request by its gRPC status: in the headers if the answer has nothing else, else in
 //! the trailers. A cost is read from a header, a trailer, or metadata when the stream ends.
 
-use std::sync::Arc;
-
-use super::counting::Charged;
+use super::counting::{Charged, Context};
 use super::host::Host;
 use super::limiter::Limiter;
 use crate::config::{Class, CostSource};
@@ -29,29 +27,34 @@ impl Limiter {
     /// stands.
     #[cold]
     pub fn settle(&mut self, host: &mut impl Host, charged: &mut Charged, moment: Moment<'_>) {
-        let config = Arc::clone(&self.config);
-        let Some(class) = config.catalog.classes.get(charged.class) else { return };
+        self.context(host).settle_at(charged, moment);
+    }
+}
+
+impl<H: Host> Context<'_, H> {
+    fn settle_at(&mut self, charged: &mut Charged, moment: Moment<'_>) {
+        let Some(class) = self.config.catalog.classes.get(charged.class) else { return };
         let due = match moment {
             Moment::Headers(headers) => stated(class, charged, headers, false),
             Moment::Trailers(trailers) => stated(class, charged, trailers, true),
             Moment::End => {
                 charged.is_open = false;
-                self.stated_at_end(host, class)
+                self.stated_at_end(class)
             }
         };
         let Some(due) = due else { return };
         if due == Due::Refund {
             self.counting.events.add(Event::CostRefunded, 1);
         }
-        self.context(host, &config).settle(charged, due);
+        self.settle(charged, due);
     }
 
     /// The cost that the metadata of a stream states at its end.
-    fn stated_at_end(&mut self, host: &mut impl Host, class: &Class) -> Option<Due> {
+    fn stated_at_end(&mut self, class: &Class) -> Option<Due> {
         // Without a source of the cost there was a response that was not refunded, or none.
         let value = match class.cost.actual.as_ref()? {
-            CostSource::Metadata(path) => host.property(path).unwrap_or_else(|error| {
-                self.counting.log_error(host, "the cost of a request could not be read", error.into());
+            CostSource::Metadata(path) => self.host.property(path).unwrap_or_else(|error| {
+                self.log_error("the cost of a request could not be read", error.into());
                 None
             }),
             CostSource::ResponseHeader(_) => None,

@@ -2,15 +2,15 @@
 
 use serde::Serialize;
 
-use super::decision::Scope;
+use super::counting::{Context, DecideError};
+use super::decision::{Answer, Scope};
+use super::host::Host;
+use super::view::Stop;
 use crate::config::roster::Known;
 use crate::config::{Agreement, Config, Entitlement, Entitlements};
-use crate::count::charge::Standing;
-use crate::count::charge::most_statements;
-use crate::count::counters::Counters;
+use crate::count::charge::{Standing, most_statements};
 use crate::count::fingerprint::{KeyDigest, Who};
-use crate::count::swap::{CountError, CounterHost};
-use crate::quota::{Mode, Quota, QuotaSet};
+use crate::quota::{Mode, Quota};
 
 /// Where a caller stands in all classes.
 ///
@@ -101,9 +101,13 @@ impl<'a> Subscriber<'a> {
     }
 
     /// The quotas of a class, by whose they are: the caller's own, and those of its organisation.
-    pub(super) fn quotas<'s>(self, set: &'s QuotaSet) -> impl Iterator<Item = (Who<'a>, &'s [Quota])> {
+    pub(super) fn quotas(self, granted: &'a Entitlement) -> impl Iterator<Item = (Who<'a>, &'a [Quota])> {
+        let (own, shared) = match granted {
+            Entitlement::Quotas(set) => (set.own(), set.shared()),
+            Entitlement::NotInPlan | Entitlement::Unlimited => Default::default(),
+        };
         let organisation = self.organisation.map(Who::Organisation);
-        let parts = [(Some(self.who), set.own()), (organisation, set.shared())];
+        let parts = [(Some(self.who), own), (organisation, shared)];
         let of_someone = parts.into_iter().filter_map(|(who, quotas)| Some((who?, quotas)));
         of_someone.filter(|(_, quotas)| !quotas.is_empty())
     }
@@ -114,12 +118,9 @@ impl<'a> Subscriber<'a> {
         config: &'c Config,
     ) -> impl Iterator<Item = (Who<'a>, &'c str, &'a [Quota])> {
         let classes = config.catalog.classes.iter().zip(self.entitlements.iter());
-        let limited = classes.filter_map(|(class, granted)| match granted {
-            Entitlement::Quotas(set) => Some((class, set)),
-            Entitlement::NotInPlan | Entitlement::Unlimited => None,
-        });
-        limited
-            .flat_map(move |(class, set)| self.quotas(set).map(|(who, quotas)| (who, &*class.name, quotas)))
+        classes.flat_map(move |(class, granted)| {
+            self.quotas(granted).map(|(who, quotas)| (who, &*class.name, quotas))
+        })
     }
 
     /// Statements of a call that asks about all of its quotas.
@@ -128,36 +129,44 @@ impl<'a> Subscriber<'a> {
     }
 }
 
-/// Where a subscriber stands. Nothing is counted.
-///
-/// # Errors
-/// If a counter could not be read.
-pub fn usage<'c>(
-    counters: &mut Counters,
-    host: &mut impl CounterHost,
-    config: &'c Config,
-    subscriber: Subscriber<'c>,
-) -> Result<Usage<'c>, CountError> {
-    let mut classes = Vec::with_capacity(subscriber.entitlements.len());
-    for (class, granted) in config.catalog.classes.iter().zip(subscriber.entitlements.iter()) {
-        let mut quotas = Vec::new();
-        if let Entitlement::Quotas(set) = granted {
-            for (who, all) in subscriber.quotas(set) {
+impl<'c, H: Host> Context<'c, H> {
+    /// The answer to a caller that asks where it stands. In a fleet the ledger is asked first, and `scope` then says what came of it.
+    pub(super) fn answer_usage(
+        &mut self,
+        subscriber: Subscriber<'_>,
+        scope: Option<Scope>,
+    ) -> Result<Answer, Stop> {
+        let scope = match scope {
+            Some(_) => scope,
+            None => self.look(&[subscriber])?,
+        };
+        Ok(Answer::document("weir_usage", &Usage { scope, ..self.usage(subscriber)? }))
+    }
+
+    /// Where a subscriber stands. Nothing is counted.
+    pub(super) fn usage<'s>(&mut self, subscriber: Subscriber<'s>) -> Result<Usage<'s>, DecideError>
+    where
+        'c: 's,
+    {
+        let config = self.config;
+        let (counters, _, host) = self.opened()?;
+        let mut classes = Vec::with_capacity(subscriber.entitlements.len());
+        for (class, granted) in config.catalog.classes.iter().zip(subscriber.entitlements.iter()) {
+            let mut quotas = Vec::new();
+            for (who, all) in subscriber.quotas(granted) {
                 let counter = counters.counter(who, &class.name);
                 let standings = all.iter().zip(counters.standing(host, &counter, all)?);
                 let enforced = standings.filter(|(quota, _)| quota.mode == Mode::Enforced);
-                quotas.extend(
-                    enforced.map(|(quota, standing)| QuotaUsage::new(quota, &standing, class.units())),
-                );
+                quotas.extend(enforced.map(|(of, standing)| QuotaUsage::new(of, &standing, class.units())));
             }
+            classes.push(ClassUsage {
+                name: &class.name,
+                included: *granted != Entitlement::NotInPlan,
+                unlimited: *granted == Entitlement::Unlimited,
+                cost: class.units(),
+                quotas,
+            });
         }
-        classes.push(ClassUsage {
-            name: &class.name,
-            included: *granted != Entitlement::NotInPlan,
-            unlimited: *granted == Entitlement::Unlimited,
-            cost: class.units(),
-            quotas,
-        });
+        Ok(Usage { key: None, plan: config.plan_name(subscriber.plan), scope: None, classes })
     }
-    Ok(Usage { key: None, plan: config.plan_name(subscriber.plan), scope: None, classes })
 }

@@ -20,39 +20,59 @@ pub(super) enum Known {
     Reset(Scope, bool),
 }
 
-/// What a handler finds when it looks at what others hold.
-pub(super) enum View {
-    /// There is nothing to wait for. The scope is `None` in no fleet.
-    Seen(Option<Scope>),
-    /// Its answer, for now.
-    Not(Answer),
+/// Why a document is not written, or not yet.
+pub(super) enum Stop {
+    /// This is answered in its place.
+    Answer(Answer),
+    Error(DecideError),
+}
+
+impl Stop {
+    pub(super) fn answer(self) -> Result<Answer, DecideError> {
+        match self {
+            Self::Answer(answer) => Ok(answer),
+            Self::Error(error) => Err(error),
+        }
+    }
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Answer(Answer::Refused(refusal))
+    }
+}
+
+impl<E: Into<DecideError>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Self::Error(error.into())
+    }
 }
 
 impl<H: Host> Context<'_, H> {
-    /// Asks the ledger what others hold of all quotas of these callers.
+    /// Asks the ledger what others hold of all quotas of these callers. Returns whose use can be told; `None` in no fleet.
     #[cold]
-    pub(super) fn look(&mut self, of: &[Subscriber<'_>]) -> Result<View, DecideError> {
+    pub(super) fn look(&mut self, of: &[Subscriber<'_>]) -> Result<Option<Scope>, Stop> {
         let config = self.config;
         if !self.is_shared() {
             // In shadow mode, each gateway of a fleet counts by itself.
-            return Ok(View::Seen(config.fleet.is_some().then_some(Scope::Gateway)));
+            return Ok(config.fleet.is_some().then_some(Scope::Gateway));
         }
         if of.iter().map(|of| of.statements(config)).sum::<usize>() > MOST_STATEMENTS {
-            return Ok(View::Seen(Some(Scope::Gateway)));
+            return Ok(Some(Scope::Gateway));
         }
         let (counters, client, host) = self.opened()?;
-        let Some(client) = client else { return Ok(View::Seen(None)) };
+        let Some(client) = client else { return Ok(None) };
         let all = of.iter().flat_map(|of| of.counters(config));
         let shared = all.filter(|(.., quotas)| most_statements(quotas) > 0).map(|(who, class, quotas)| {
             let name = SharedName::new(&config.settings.namespace, who, class);
             (counters.counter(who, class), name, quotas)
         });
         let shared: Vec<_> = shared.collect();
-        Ok(match client.look(counters, host, &shared)? {
-            Looked::Known => View::Seen(Some(Scope::Fleet)),
-            Looked::Away => View::Seen(Some(Scope::Gateway)),
-            Looked::Full => View::Not(Answer::Refused(Refusal::NoPlace)),
-            Looked::Waits(waiting) => View::Not(Answer::Later(Wait::new(Awaited::View, waiting))),
-        })
+        match client.look(counters, host, &shared)? {
+            Looked::Known => Ok(Some(Scope::Fleet)),
+            Looked::Away => Ok(Some(Scope::Gateway)),
+            Looked::Full => Err(Refusal::NoPlace.into()),
+            Looked::Waits(waiting) => Err(Stop::Answer(Answer::Later(Wait::new(Awaited::View, waiting)))),
+        }
     }
 }

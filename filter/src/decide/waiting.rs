@@ -1,19 +1,17 @@
 //! A request of a fleet that has waited for the ledger goes on.
 
-use std::sync::Arc;
-
 use ledger_wire::{Answer as LedgerAnswer, Response};
 
 use super::counting::{Context, DecideError};
 use super::decision::{Answer, Awaited, Decided, Scope, Wait};
 use super::host::Host;
-use super::limiter::Limiter;
+use super::limiter::{Decider, Limiter};
 use super::refusal::Refusal;
 use super::view::Known;
 use crate::fleet::Waiting;
 use crate::fleet::client::{Call, Client, Heard};
 use crate::fleet::messages::AnswerError;
-use crate::request::header_pairs::HeaderPairs;
+use crate::request::line::RequestLine;
 
 /// The ledger's response to a call, or why there is none.
 pub type Responded = Result<Response, AnswerError>;
@@ -21,7 +19,7 @@ pub type Responded = Result<Response, AnswerError>;
 impl Limiter {
     /// A tick: states what nobody waits for. Returns the call to be made.
     pub fn tick(&mut self, host: &mut impl Host) -> Option<Call> {
-        self.counting.client().filter(|client| client.has_work())?;
+        self.counting().client().filter(|client| client.has_work())?;
         self.client(host, |context| {
             let (counters, client, host) = context.opened()?;
             Ok(client.and_then(|client| client.tick(counters, host)))
@@ -39,7 +37,7 @@ impl Limiter {
     /// Whether the next tick is to come soon.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        self.counting.client().is_some_and(Client::is_busy)
+        self.counting().client().is_some_and(Client::is_busy)
     }
 
     /// The stream of a request has ended while it waited.
@@ -56,8 +54,7 @@ impl Limiter {
         host: &mut H,
         step: impl FnOnce(&mut Context<'_, H>) -> Result<Option<T>, DecideError>,
     ) -> Option<T> {
-        let config = Arc::clone(&self.config);
-        let mut context = Context { host, config: &config, counting: &mut self.counting };
+        let mut context = self.context(host);
         step(&mut context).unwrap_or_else(|error| {
             context.log_error("the fleet's counters could not be opened", error);
             None
@@ -72,41 +69,38 @@ impl Limiter {
         decided: &mut Decided,
         responded: Responded,
     ) {
-        let config = Arc::clone(&self.config);
         let Some(answer) = decided.answer.take() else { return };
         let Answer::Later(Wait { awaited, waiting, .. }) = *answer else { return };
-        let mut context = Context { host, config: &config, counting: &mut self.counting };
-        let (what, gone_on) = match awaited {
-            Awaited::Units => ("a request could not be counted", context.go_on(decided, waiting, responded)),
-            _ => (
-                "a caller or an operator could not be answered",
-                self.go_on_with_document(host, headers, decided, (awaited, waiting), responded),
-            ),
-        };
-        if let Err(error) = gone_on {
-            self.counting.log_error(host, what, error);
-            match awaited {
-                Awaited::Units => decided.fail(&config),
-                _ => decided.answer = Some(Box::new(Answer::Refused(Refusal::NoCounters))),
+        let (mut decider, reader) = self.decider(host);
+        if awaited == Awaited::Units {
+            if let Err(error) = decider.context.go_on(decided, waiting, responded) {
+                decider.context.log_error("a request could not be counted", error);
+                decided.fail(decider.context.config);
             }
+            return;
+        }
+        let line = reader.read(headers);
+        let gone_on = decider.go_on_with_document(decided, line.as_ref(), (awaited, waiting), responded);
+        if let Err(error) = gone_on {
+            decider.context.log_error("a caller or an operator could not be answered", error);
+            decided.answer = Some(Box::new(Answer::Refused(Refusal::NoCounters)));
         }
     }
+}
 
+impl<H: Host> Decider<'_, H> {
     /// Goes on with a request for a document.
     #[cold]
-    fn go_on_with_document<H: Host>(
+    fn go_on_with_document(
         &mut self,
-        host: &mut H,
-        headers: &[u8],
         decided: &mut Decided,
+        line: Option<&RequestLine<'_>>,
         (awaited, waiting): (Awaited, Waiting),
         responded: Responded,
     ) -> Result<(), DecideError> {
-        let config = Arc::clone(&self.config);
-        let mut context = Context { host, config: &config, counting: &mut self.counting };
-        let (counters, client, of_host) = context.opened()?;
+        let (counters, client, host) = self.context.opened()?;
         let Some(client) = client else { return Ok(()) };
-        let (heard, since) = client.heard(counters, of_host, waiting, responded)?;
+        let (heard, since) = client.heard(counters, host, waiting, responded)?;
         let answers = match heard {
             Heard::Again(waiting) => {
                 decided.answer = Some(Box::new(Answer::Later(Wait::new(awaited, waiting))));
@@ -115,7 +109,7 @@ impl Limiter {
             Heard::Answers(answers) => Some(answers),
             Heard::Nothing => None,
         };
-        let waited = of_host.now()?.duration_since(since).as_millis();
+        let waited = host.now()?.duration_since(since).as_millis();
         let may_ask_again = waited < client.sharing().timeout.into();
         let answers = answers.as_deref();
         let are_all = |is: fn(&LedgerAnswer) -> bool| answers.is_some_and(|answers| answers.iter().all(is));
@@ -133,12 +127,11 @@ impl Limiter {
                 Some(Known::View(if is_told { Scope::Fleet } else { Scope::Gateway }))
             }
         };
-        let Some(operators) = &config.settings.operators else {
+        let Some(operators) = &self.context.config.settings.operators else {
             let scope = known.map(|(Known::View(scope) | Known::Reset(scope, _))| scope);
-            return self.go_on_with_usage(host, &config, headers, decided, scope);
+            return self.go_on_with_usage(decided, line.ok_or(DecideError::NoHeaders)?, scope);
         };
-        let headers = HeaderPairs::parse(headers);
-        decided.answer = Some(Box::new(self.answer_operator(host, &config, operators, headers, known)));
+        decided.answer = Some(Box::new(self.answer_operator(operators, line, known)));
         Ok(())
     }
 }

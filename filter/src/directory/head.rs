@@ -6,15 +6,18 @@ use serde::{Deserialize, Serialize};
 use super::leader::Lease;
 use super::row::Generation;
 
-/// How much of the list there is.
+/// How far the list can be relied on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum State {
-    /// The rows of another directory are being removed.
+pub enum Readiness {
+    /// Not at all: it is older than `max_stale`. No head says so, because that depends on who reads it.
+    #[serde(skip)]
+    Stale,
+    /// Not at all: it is another directory's, or the rows of that are being removed.
     Foreign,
-    /// The first load has not ended: a key that has no row may get one.
+    /// A key that has a row is known. The first load has not ended, so that another may get one.
     #[default]
     Partial,
-    /// All rows are there.
+    /// All rows are there: a key without a row is unknown.
     Complete,
 }
 
@@ -22,7 +25,7 @@ pub(super) enum State {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Head {
     pub(super) lease: Lease,
-    pub(super) state: State,
+    pub(super) state: Readiness,
     /// Identifies the service.
     pub(super) source: u64,
     /// Goes up whenever what a row said may no longer hold.
@@ -59,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_head_is_read_as_it_was_written_and_nothing_else_is_a_head() {
-        for state in [State::Foreign, State::Partial, State::Complete] {
+        for state in [Readiness::Foreign, Readiness::Partial, Readiness::Complete] {
             let head = Head {
                 lease: Lease { epoch: 1, holder: u64::MAX, configuration: 3, gave_way: 4, end: 5 },
                 state,

@@ -1,32 +1,19 @@
 //! The list as requests read it: whose a key is, and whether a key without a row may get one yet.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use siphasher::sip::SipHasher24;
 
-use super::head::{Head, State};
+use super::head::{Head, Readiness};
 use super::list::List;
 use super::row::Row;
-use crate::config::roster::Terms;
+use crate::config::roster::Known;
 use crate::config::{Agreement, Catalog, DirectorySettings};
 use crate::count::fingerprint::KeyDigest;
 use crate::count::shared_data::{HostError, SharedData};
 use crate::count::table::LIST_ENTRIES;
 use crate::time::Timestamp;
-
-/// How far the list can be relied on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Readiness {
-    /// Not at all: it is older than `max_stale`.
-    Stale,
-    /// Not at all: it is another directory's.
-    Foreign,
-    /// A key that has a row is known. The first load has not ended, so that another may get one.
-    #[default]
-    Partial,
-    /// A key without a row is unknown.
-    Complete,
-}
 
 /// What the list is at a moment. What was read under another view may no longer hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,58 +23,55 @@ pub struct View {
     sequence: u32,
 }
 
-/// A key's row.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// The key.
-    pub digest: KeyDigest,
-    /// Its subscriber.
-    pub subscriber: String,
-    terms: Terms,
-    /// A hash of all that the row says.
-    pub mark: u64,
+/// The row that a key had when it was looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeenRow {
+    key: KeyDigest,
+    /// A hash of all that the row says; 0 if there was none.
+    mark: u64,
 }
 
-impl Found {
-    fn read(row: Row<'_>) -> Option<Self> {
-        let (subscriber, terms) = row.read()?;
-        let (digest, mark) = (*row.digest, mark(row));
-        Some(Self { digest, subscriber: subscriber.to_owned(), terms, mark })
-    }
-
-    /// The terms that the row names.
-    #[must_use]
-    pub fn terms(&self) -> &Terms {
-        &self.terms
-    }
-
-    /// What the row stands for in a configuration; `None` if the configuration has no plan or class for it.
-    #[must_use]
-    pub fn agreement(&self, catalog: &Catalog) -> Option<Agreement> {
-        catalog.agreement(&self.terms).ok()
-    }
+/// What the list says of a key.
+#[derive(Debug)]
+pub struct Listed {
+    /// The row that says so.
+    pub row: Arc<SeenRow>,
+    /// The subscriber, and what the row stands for in a configuration. `None` if the key has no row, or one for another configuration.
+    customer: Option<(String, Agreement)>,
 }
 
-/// A row that was read before.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Again {
-    /// It says the same, or there is none again.
-    Same,
-    /// This is what it says now.
-    Now(Option<Found>),
+impl Listed {
+    fn new(key: KeyDigest, mark: u64, customer: Option<(String, Agreement)>) -> Box<Self> {
+        Box::new(Self { row: Arc::new(SeenRow { key, mark }), customer })
+    }
+
+    fn read(row: Row<'_>, catalog: &Catalog) -> Box<Self> {
+        let customer =
+            row.read().and_then(|(id, terms)| Some((id.to_owned(), catalog.agreement(&terms).ok()?)));
+        Self::new(*row.digest, mark(row), customer)
+    }
+
+    /// The key's owner, and what it is entitled to.
+    #[must_use]
+    pub fn known(&self) -> Option<(Known<'_>, &Agreement)> {
+        let (subscriber, agreement) = self.customer.as_ref()?;
+        Some((Known::of_directory(&self.row.key, subscriber), agreement))
+    }
 }
 
 fn mark(row: Row<'_>) -> u64 {
     SipHasher24::new().hash(row.content)
 }
 
-/// The keys of a directory.
+/// The keys of a directory, in one VM.
 #[derive(Clone, Debug)]
 pub struct Keys {
     list: List,
     source: u64,
     /// In seconds; 0 for ever.
     max_stale: u32,
+    /// `None` until the list was looked at.
+    view: Option<View>,
 }
 
 /// Identifies a service.
@@ -101,73 +85,106 @@ impl Keys {
     #[must_use]
     pub fn new(settings: &DirectorySettings, namespace: &str) -> Self {
         let (source, max_stale) = (source(settings), settings.max_stale.0);
-        Self { list: List::new(namespace), source, max_stale }
+        Self { list: List::new(namespace), source, max_stale, view: None }
     }
 
-    /// What the list is at `now`.
+    /// Looks at the list. Returns whether what was read before may no longer hold.
     ///
     /// # Errors
     /// If a host call fails.
-    pub fn view(&self, host: &mut impl SharedData, now: Timestamp) -> Result<View, HostError> {
-        let Some(head) = self.list.head(host)? else {
-            return Ok(View { readiness: Readiness::Partial, sequence: 0 });
-        };
-        Ok(View { readiness: self.readiness(&head, now), sequence: head.sequence })
+    pub fn look(&mut self, host: &mut impl SharedData, now: Timestamp) -> Result<bool, HostError> {
+        let head = self.list.head(host)?;
+        let view = head.map_or_else(View::default, |head| View {
+            readiness: self.readiness_of(&head, now),
+            sequence: head.sequence,
+        });
+        Ok(self.view.replace(view) != Some(view))
     }
 
-    fn readiness(&self, head: &Head, now: Timestamp) -> Readiness {
+    fn readiness_of(&self, head: &Head, now: Timestamp) -> Readiness {
         let age = now.millis().saturating_sub(head.answered);
         let is_stale = self.max_stale > 0 && Duration::from_millis(age).as_secs() > self.max_stale.into();
         match head.state {
             _ if head.source != self.source => Readiness::Foreign,
-            State::Foreign => Readiness::Foreign,
-            State::Partial => Readiness::Partial,
-            State::Complete if is_stale => Readiness::Stale,
-            State::Complete => Readiness::Complete,
+            Readiness::Complete if is_stale => Readiness::Stale,
+            state => state,
         }
     }
 
-    /// A key's row; `None` if it has none.
-    ///
-    /// # Errors
-    /// If a host call fails.
-    pub fn find(&self, host: &mut impl SharedData, key: &KeyDigest) -> Result<Option<Found>, HostError> {
-        Ok(self.list.find(host, key, Found::read)?.flatten())
+    /// What the list was when it was looked at last; `None` before.
+    #[must_use]
+    pub fn view(&self) -> Option<View> {
+        self.view
     }
 
-    /// Reads a key's row again, of which `known` is the mark; 0 stands for no row.
+    /// How far the list can be relied on.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        self.view.unwrap_or_default().readiness
+    }
+
+    fn has_rows(&self) -> bool {
+        matches!(self.readiness(), Readiness::Partial | Readiness::Complete)
+    }
+
+    /// What the list says of a key. Apart and boxed, so that callers without a row pay nothing for it.
     ///
     /// # Errors
     /// If a host call fails.
+    #[cold]
+    #[inline(never)]
+    pub fn find(
+        &self,
+        host: &mut impl SharedData,
+        catalog: &Catalog,
+        key: &KeyDigest,
+    ) -> Result<Box<Listed>, HostError> {
+        let found = match self.has_rows() {
+            true => self.list.find(host, key, |row| Listed::read(row, catalog))?,
+            false => None,
+        };
+        Ok(found.unwrap_or_else(|| Listed::new(*key, 0, None)))
+    }
+
+    /// What the list says of a key now, unless it is what it said.
+    ///
+    /// # Errors
+    /// If a host call fails.
+    #[cold]
+    #[inline(never)]
     pub fn find_again(
         &self,
         host: &mut impl SharedData,
-        key: &KeyDigest,
-        known: u64,
-    ) -> Result<Again, HostError> {
-        let read = |row: Row<'_>| if mark(row) == known { Again::Same } else { Again::Now(Found::read(row)) };
-        let absent = if known == 0 { Again::Same } else { Again::Now(None) };
-        Ok(self.list.find(host, key, read)?.unwrap_or(absent))
+        catalog: &Catalog,
+        seen: &SeenRow,
+    ) -> Result<Option<Box<Listed>>, HostError> {
+        let read = |row: Row<'_>| (mark(row) != seen.mark).then(|| Listed::read(row, catalog));
+        let found = match self.has_rows() {
+            true => self.list.find(host, &seen.key, read)?,
+            false => None,
+        };
+        Ok(found.unwrap_or_else(|| (seen.mark != 0).then(|| Listed::new(seen.key, 0, None))))
     }
 
-    /// The rows of a subscriber, by digest. Looks at all rows of the list.
+    /// The rows of a subscriber, by key. Looks at all rows of the list.
     ///
     /// # Errors
     /// If a host call fails.
     pub fn of_subscriber(
         &self,
         host: &mut impl SharedData,
+        catalog: &Catalog,
         subscriber: &str,
-    ) -> Result<Vec<Found>, HostError> {
+    ) -> Result<Vec<Box<Listed>>, HostError> {
         let mut found = Vec::new();
-        for number in 0..LIST_ENTRIES {
+        for number in (0..LIST_ENTRIES).filter(|_| self.has_rows()) {
             self.list.each(host, number, |row| {
                 if row.subscriber() == Some(subscriber) {
-                    found.extend(Found::read(row));
+                    found.push(Listed::read(row, catalog));
                 }
             })?;
         }
-        found.sort_unstable_by_key(|row| row.digest);
+        found.sort_unstable_by_key(|listed| listed.row.key);
         Ok(found)
     }
 }

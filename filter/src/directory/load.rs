@@ -2,15 +2,16 @@
 
 use core::mem;
 
-use super::head::{Head, State};
+use super::DirectoryError;
+use super::head::{Head, Readiness};
 use super::list::{List, ListError, Stored, Swept};
 use super::page::Page;
 use super::polling::Schedule;
 use super::row::{Generation, split_first};
-use super::{DirectoryError, Report};
 use crate::config::{Catalog, DirectorySettings};
 use crate::count::shared_data::SharedData;
 use crate::count::table::LIST_ENTRIES;
+use crate::event::{Event, EventSums};
 use crate::time::Timestamp;
 
 /// Bytes of rows that are left to be stored when the next page is asked for: it arrives while they are.
@@ -84,7 +85,7 @@ impl Load {
 impl Leading {
     /// Begins an epoch with this head, which no earlier leader can write any more.
     pub(super) fn begin(head: Head, source: u64, mut schedule: Schedule) -> Self {
-        if head.source == source && head.state == State::Complete {
+        if head.source == source && head.state == Readiness::Complete {
             schedule.succeeded();
         }
         Self { head, source, schedule, asked: None, load: None, entry: 0 }
@@ -116,35 +117,36 @@ impl Leading {
         Some((ask, etag))
     }
 
-    /// Takes the answer to what was asked.
+    /// Takes the answer to what was asked. Returns whether the list is current without more work.
     pub(super) fn answered<D: SharedData>(
         &mut self,
         (list, host): (&mut List, &mut D),
         (head, body): Answer<'_>,
         catalog: &Catalog,
         now: Timestamp,
-        report: &mut Report,
-    ) -> Result<(), LoadError> {
-        let Some(ask) = self.asked.take() else { return Ok(()) };
+        events: &mut EventSums,
+    ) -> Result<bool, LoadError> {
+        let Some(ask) = self.asked.take() else { return Ok(false) };
         let is_first = !matches!(ask, Ask::Page(_));
+        let is_current = matches!(head, Some((b"304", _)));
         match head {
             None => return Err(DirectoryError::NoAnswer.into()),
             // Only an ETag can be answered so.
             Some((b"304", _)) if is_first && !self.head.etag.is_empty() && self.is_complete() => {
                 self.head.answered = now.millis();
                 self.schedule.succeeded();
-                report.unchanged += 1;
+                events.add(Event::DirectoryUnchanged, 1);
             }
             Some((b"200", etag)) => {
                 let mut page = Page::read(body, catalog)?;
-                report.skipped += page.skipped;
+                events.add(Event::DirectorySkipped, page.skipped);
                 let cursor = page.next.take().filter(|next| !next.is_empty());
                 if let Some(load) = &mut self.load {
                     load.pages += 1;
                     load.cursor = cursor;
                     drop(load.rows.drain(..mem::take(&mut load.at)));
                     load.rows.extend(page.rows);
-                    return Ok(());
+                    return Ok(false);
                 }
                 let etag = etag.and_then(|etag| str::from_utf8(etag).ok());
                 self.begin_load(page, (&ask, etag), cursor)?;
@@ -153,7 +155,8 @@ impl Leading {
                 return Err(DirectoryError::Status(String::from_utf8_lossy(status).into_owned()).into());
             }
         }
-        Ok(list.write_head(host, &self.head)?)
+        list.write_head(host, &self.head)?;
+        Ok(is_current)
     }
 
     /// Takes a first page. The head says so before the first row does: no later load has the same generation, and what the list was before is not
@@ -173,7 +176,7 @@ impl Leading {
         if head.source != self.source {
             let sequence = head.sequence.wrapping_add(1);
             let Head { lease, generation, rows, .. } = *head;
-            let (state, source) = (State::Foreign, self.source);
+            let (state, source) = (Readiness::Foreign, self.source);
             *head = Head { lease, state, source, sequence, generation, rows, ..Head::default() };
         }
         if is_whole {
@@ -218,7 +221,7 @@ impl Leading {
 
     /// Whether another directory's rows are to be removed.
     fn is_clearing(&self) -> bool {
-        self.own().is_some_and(|head| head.state == State::Foreign)
+        self.own().is_some_and(|head| head.state == Readiness::Foreign)
     }
 
     /// Whether there is something to store, or to sweep.
@@ -235,7 +238,7 @@ impl Leading {
         at_once: usize,
         settings: &DirectorySettings,
         now: Timestamp,
-        report: &mut Report,
+        events: &mut EventSums,
     ) -> Result<bool, ListError> {
         let mut has_ended = false;
         for _ in 0..at_once {
@@ -248,7 +251,7 @@ impl Leading {
             };
         }
         if has_ended {
-            self.finish(now, report);
+            self.finish(now, events);
         }
         list.write_head(host, &self.head)?;
         Ok(has_ended)
@@ -261,7 +264,7 @@ impl Leading {
         head.rows = head.rows.saturating_sub(removed);
         self.entry += 1;
         if self.entry == LIST_ENTRIES {
-            (head.state, head.rows, self.entry) = (State::Partial, 0, 0);
+            (head.state, head.rows, self.entry) = (Readiness::Partial, 0, 0);
         }
         Ok(false)
     }
@@ -298,11 +301,11 @@ impl Leading {
     }
 
     /// Brings a load into force that was stored whole.
-    fn finish(&mut self, now: Timestamp, report: &mut Report) {
+    fn finish(&mut self, now: Timestamp, events: &mut EventSums) {
         let Some(load) = self.load.take() else { return };
         let is_whole = load.generation.is_some();
         let head = &mut self.head;
-        let was_complete = mem::replace(&mut head.state, State::Complete) == State::Complete;
+        let was_complete = mem::replace(&mut head.state, Readiness::Complete) == Readiness::Complete;
         if is_whole {
             head.rows = load.kept;
         }
@@ -312,10 +315,8 @@ impl Leading {
         (head.refused, head.answered) = (load.refused, now.millis());
         (head.version, head.etag) = (load.version, load.etag);
         self.schedule.succeeded();
-        match load.has_changed || !was_complete {
-            true => report.changed += 1,
-            false => report.unchanged += 1,
-        }
+        let has_changed = load.has_changed || !was_complete;
+        events.add(if has_changed { Event::DirectoryChanged } else { Event::DirectoryUnchanged }, 1);
         // A row that changed while pages were asked for may be on none of them.
         if is_whole && load.pages > 1 && !head.version.is_empty() {
             self.schedule.hasten();
@@ -329,6 +330,6 @@ impl Leading {
 
     /// Whether the service's list was loaded whole.
     pub(super) fn is_complete(&self) -> bool {
-        self.own().is_some_and(|head| head.state == State::Complete)
+        self.own().is_some_and(|head| head.state == Readiness::Complete)
     }
 }

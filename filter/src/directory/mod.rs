@@ -19,11 +19,11 @@ mod row;
 pub(crate) mod tests;
 
 use core::fmt::Write as _;
-use core::mem;
 use core::time::Duration;
 
 use self::head::Head;
-pub use self::keys::{Again, Found, Keys, Readiness, View};
+pub use self::head::Readiness;
+pub use self::keys::{Keys, Listed, SeenRow, View};
 use self::leader::Candidate;
 use self::list::{List, ListError};
 use self::load::{Ask, Leading, LoadError};
@@ -33,16 +33,53 @@ use self::polling::Schedule;
 use self::row::split_first;
 use crate::config::{Catalog, Config, DirectorySettings};
 use crate::count::shared_data::{HostError, SharedData};
-use crate::count::swap::CountError;
+use crate::count::swap::{CountError, LogLevel};
+use crate::event::{Event, EventSums};
 use crate::time::Timestamp;
 
 /// What is worth a line of the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum News {
     /// A failure that is another than the last.
+    #[error("{0}")]
     Failure(String),
     /// The first good answer after a failure.
+    #[error("answers again")]
     AnswersAgain,
+    /// This VM has taken the lead.
+    #[error("this VM polls it from now on")]
+    Leads,
+    /// The list is older than `max_stale`.
+    #[error("too stale, its keys are not known any more")]
+    Stale,
+    /// The list is another directory's.
+    #[error(
+        "the list of keys is that of another configuration's directory; it changes hands when this one answers. \
+         Where both are to stay, give one of them a namespace"
+    )]
+    Foreign,
+}
+
+impl News {
+    /// The news that the list can be relied on so far.
+    #[must_use]
+    pub fn of_readiness(readiness: Readiness) -> Option<Self> {
+        match readiness {
+            Readiness::Stale => Some(Self::Stale),
+            Readiness::Foreign => Some(Self::Foreign),
+            Readiness::Partial | Readiness::Complete => None,
+        }
+    }
+
+    /// The level of its line.
+    #[must_use]
+    pub fn level(&self) -> LogLevel {
+        match self {
+            Self::Failure(_) | Self::Stale => LogLevel::Error,
+            Self::Foreign => LogLevel::Warn,
+            Self::AnswersAgain | Self::Leads => LogLevel::Info,
+        }
+    }
 }
 
 /// Keeps the process's list current, in one VM, for one configuration.
@@ -56,7 +93,7 @@ pub struct Directory {
     /// When this VM took the lead, in milliseconds since the epoch.
     since: u64,
     leading: Option<Leading>,
-    report: Report,
+    events: EventSums,
     /// The failure that was logged last, unless there has been a good answer since.
     failure: Option<DirectoryError>,
 }
@@ -78,27 +115,6 @@ pub struct Poll<'d> {
     pub timeout: u32,
 }
 
-/// What has happened since the last report.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// Polls that brought rows, or took some away.
-    pub changed: usize,
-    /// Polls without a change.
-    pub unchanged: usize,
-    /// Polls that were not sent, or that were answered with a status other than 200 and 304.
-    pub failed: usize,
-    /// Polls with an answer that is not a page.
-    pub malformed: usize,
-    /// Polls without an answer.
-    pub broken_off: usize,
-    /// Bytes of all answers.
-    pub bytes: usize,
-    /// Rows that are malformed, or that name a plan or class that is not configured.
-    pub skipped: usize,
-    /// How often this VM has taken the lead.
-    pub led: usize,
-}
-
 /// The state of the list, as its leader knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
@@ -112,6 +128,20 @@ pub struct Status {
     pub answered: u64,
     /// When the leader took the lead, in seconds since the epoch.
     pub led_since: u64,
+}
+
+impl Status {
+    /// What gauges show of it, by their names.
+    #[must_use]
+    pub fn gauges(&self) -> [(&'static str, u64); 5] {
+        [
+            ("weir.directory.rows", self.rows.into()),
+            ("weir.directory.refused_rows", self.refused.into()),
+            ("weir.directory.version", self.version.into()),
+            ("weir.directory.answered_timestamp_seconds", self.answered),
+            ("weir.directory.leader_since_timestamp_seconds", self.led_since),
+        ]
+    }
 }
 
 /// What is wrong with an answer.
@@ -168,7 +198,7 @@ impl Directory {
             candidate: Candidate::new(holder, configuration),
             since: 0,
             leading: None,
-            report: Report::default(),
+            events: EventSums::default(),
             failure: None,
         }
     }
@@ -178,16 +208,16 @@ impl Directory {
         self.candidate.is_retired = true;
     }
 
-    /// Looks who leads, and takes or renews the lead. To be called ten times a second.
+    /// Looks who leads, and takes or renews the lead. To be called ten times a second. Returns what is to be logged.
     ///
     /// # Errors
     /// If a host call fails. This VM then does not lead.
-    pub fn look(&mut self, host: &mut impl SharedData, now: Timestamp) -> Result<(), HostError> {
+    pub fn look(&mut self, host: &mut impl SharedData, now: Timestamp) -> Result<Option<News>, HostError> {
         let looked = self.take_lead(host, now.millis());
         self.unless_lost(looked)
     }
 
-    fn take_lead(&mut self, host: &mut impl SharedData, now: u64) -> Result<(), ListError> {
+    fn take_lead(&mut self, host: &mut impl SharedData, now: u64) -> Result<Option<News>, ListError> {
         let Self { list, candidate, source, .. } = self;
         let (from, to, head) = list.change_head(host, |head| {
             let mut head = head.unwrap_or(Head { source: *source, ..Head::default() });
@@ -209,21 +239,23 @@ impl Directory {
                 let schedule =
                     Schedule::new(Duration::from_secs(self.settings.interval.0.into()), self.jitter);
                 *leading = Some(Leading::begin(head, *source, schedule));
-                self.report.led += 1;
+                self.events.add(Event::DirectoryLed, 1);
                 self.since = now;
+                return Ok(Some(News::Leads));
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Stops leading if the list could not be written.
-    fn unless_lost(&mut self, result: Result<(), ListError>) -> Result<(), HostError> {
-        let Err(error) = result else { return Ok(()) };
-        (self.leading, self.candidate.leads) = (None, None);
-        match error {
-            ListError::Swap(CountError::Host(error)) => Err(error),
-            ListError::Swap(_) | ListError::Superseded => Ok(()),
-        }
+    fn unless_lost<T: Default>(&mut self, result: Result<T, ListError>) -> Result<T, HostError> {
+        result.or_else(|error| {
+            (self.leading, self.candidate.leads) = (None, None);
+            match error {
+                ListError::Swap(CountError::Host(error)) => Err(error),
+                ListError::Swap(_) | ListError::Superseded => Ok(T::default()),
+            }
+        })
     }
 
     /// Gives the lead up, if this VM has it.
@@ -277,13 +309,12 @@ impl Directory {
         body: &[u8],
         now: Timestamp,
     ) -> Option<News> {
-        let Self { list, leading, report, .. } = self;
+        let Self { list, leading, events, .. } = self;
         let leading = leading.as_mut()?;
-        report.bytes += body.len();
-        let unchanged = report.unchanged;
-        match leading.answered((list, host), (head, body), catalog, now, report) {
-            Ok(()) if report.unchanged > unchanged => self.is_good_again(),
-            Ok(()) => None,
+        events.add(Event::DirectoryBytes, body.len());
+        match leading.answered((list, host), (head, body), catalog, now, events) {
+            Ok(true) => self.is_good_again(),
+            Ok(false) => None,
             Err(LoadError::Answer(error)) => self.failed(host, error, now),
             Err(LoadError::List(error)) => self.lost(error),
         }
@@ -297,9 +328,9 @@ impl Directory {
 
     /// Stores rows if there are any, `at_once` of them. Returns what is to be logged.
     pub fn work(&mut self, host: &mut impl SharedData, at_once: usize, now: Timestamp) -> Option<News> {
-        let Self { list, leading, report, settings, .. } = self;
+        let Self { list, leading, events, settings, .. } = self;
         let leading = leading.as_mut().filter(|leading| leading.has_work())?;
-        match leading.work((list, host), at_once, settings, now, report) {
+        match leading.work((list, host), at_once, settings, now, events) {
             Ok(true) => self.is_good_again(),
             Ok(false) => None,
             Err(error) => self.lost(error),
@@ -308,20 +339,20 @@ impl Directory {
 
     /// Stops leading, because the list could not be written.
     fn lost(&mut self, error: ListError) -> Option<News> {
-        self.unless_lost(Err(error)).err().map(|error| News::Failure(error.to_string()))
+        self.unless_lost::<()>(Err(error)).err().map(|error| News::Failure(error.to_string()))
     }
 
     fn failed(&mut self, host: &mut impl SharedData, error: DirectoryError, now: Timestamp) -> Option<News> {
-        let sum = match error {
-            DirectoryError::NoAnswer => &mut self.report.broken_off,
+        let event = match error {
+            DirectoryError::NoAnswer => Event::DirectoryBrokenOff,
             DirectoryError::Malformed { .. } | DirectoryError::TooLong | DirectoryError::OtherChanges => {
-                &mut self.report.malformed
+                Event::DirectoryMalformed
             }
             DirectoryError::NoCluster(_) | DirectoryError::NotSent(..) | DirectoryError::Status(_) => {
-                &mut self.report.failed
+                Event::DirectoryFailed
             }
         };
-        *sum += 1;
+        self.events.add(event, 1);
         self.candidate.failures += 1;
         let Self { list, leading, .. } = self;
         let leading = leading.as_mut()?;
@@ -344,8 +375,8 @@ impl Directory {
     }
 
     /// Takes what has happened since the last time.
-    pub fn report(&mut self) -> Report {
-        mem::take(&mut self.report)
+    pub fn drain_events(&mut self) -> [u32; Event::ALL.len()] {
+        self.events.drain()
     }
 
     /// The state of the list, if this VM leads.

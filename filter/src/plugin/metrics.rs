@@ -17,8 +17,8 @@ pub(super) struct Metrics {
     requests: RequestSums<Option<Metric>>,
     /// In the order of [`Event::ALL`]; `None` for events that cannot occur.
     events: [Option<Metric>; Event::ALL.len()],
-    /// In the order of [`metric::LIST`]; `None` without a directory.
-    list: [Option<Metric>; metric::LIST.len()],
+    /// In the order of [`Status::gauges`]; empty without a directory.
+    list: Vec<Option<Metric>>,
     /// What `list` shows.
     shown: Option<Status>,
 }
@@ -32,9 +32,9 @@ impl Metrics {
             counter(&name, outcome.is_of(plan.is_some()))
         });
         let events = Event::ALL.map(|event| counter(event.metric(), event.is_possible(config)));
-        let has_directory = config.settings.directory.is_some();
-        let list = metric::LIST
-            .map(|name| logged(has_directory.then(|| Metric::define(MetricType::Gauge, name)).transpose()));
+        let gauges = config.settings.directory.as_ref().map(|_| Status::default().gauges());
+        let gauge = |(name, _)| logged(Metric::define(MetricType::Gauge, name).map(Some));
+        let list = gauges.into_iter().flatten().map(gauge).collect();
         Self { requests, events, list, shown: None }
     }
 
@@ -43,9 +43,7 @@ impl Metrics {
         if self.shown.replace(status) == Some(status) {
             return;
         }
-        let Status { rows, refused, version, answered, led_since } = status;
-        let values = [rows.into(), refused.into(), version.into(), answered, led_since];
-        for (metric, value) in self.list.iter().zip(values) {
+        for (metric, (_, value)) in self.list.iter().zip(status.gauges()) {
             logged(metric.map_or(Ok(()), |metric| metric.set(value)));
         }
     }

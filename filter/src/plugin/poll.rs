@@ -6,10 +6,8 @@ use super::log::logged;
 use super::metrics::Metrics;
 use crate::count::shared_data::HostError;
 use crate::count::swap::CounterHost as _;
-use crate::decide::host::LogLevel;
 use crate::decide::limiter::Limiter;
-use crate::directory::{Directory, News, PAGE_BYTES, Poll, Readiness, Report};
-use crate::event::Event;
+use crate::directory::{Directory, News, PAGE_BYTES, Poll};
 use crate::host::{self, Gateway};
 use crate::request::header_pairs::HeaderPairs;
 use crate::time::Timestamp;
@@ -38,14 +36,18 @@ impl Poller {
         let looks = now < self.looked || now.duration_since(self.looked) >= LOOK;
         if looks {
             self.looked = now;
-            logged(self.directory.look(&mut Gateway, now));
+            log(logged(self.directory.look(&mut Gateway, now)));
         } else if !self.directory.has_work() {
             return;
         }
         log(self.directory.work(&mut Gateway, AT_ONCE, now));
         self.poll(now);
         if looks {
-            self.show(limiter, metrics);
+            limiter.count(self.directory.drain_events());
+            if let Some(status) = self.directory.status() {
+                metrics.show(status);
+            }
+            log(logged(limiter.look_at_directory(&mut Gateway)));
         }
     }
 
@@ -73,28 +75,6 @@ impl Poller {
         self.directory.retire();
     }
 
-    /// Shows metrics what has happened, and requests what has changed.
-    fn show(&mut self, limiter: &mut Limiter, metrics: &mut Metrics) {
-        self.report(limiter);
-        if let Some(status) = self.directory.status() {
-            metrics.show(status);
-        }
-        match logged(limiter.look_at_directory(&mut Gateway)) {
-            Some(Readiness::Stale) => {
-                let problem = format_args!("weir: directory: too stale, its keys are not known any more");
-                Gateway.log(LogLevel::Error, problem);
-            }
-            Some(Readiness::Foreign) => Gateway.log(
-                LogLevel::Warn,
-                format_args!(
-                    "weir: directory: the list of keys is that of another configuration's directory; it changes hands when this one answers. \
-                     Where both are to stay, give one of them a namespace"
-                ),
-            ),
-            Some(Readiness::Partial | Readiness::Complete) | None => {}
-        }
-    }
-
     /// Sends the poll that is due.
     fn poll(&mut self, now: Timestamp) {
         if self.in_flight.is_some() {
@@ -106,38 +86,11 @@ impl Poller {
             Some(Err(error)) => log(self.directory.not_sent(&mut Gateway, error, now)),
         }
     }
-
-    fn report(&mut self, limiter: &mut Limiter) {
-        let Report { changed, unchanged, failed, malformed, broken_off, bytes, skipped, led } =
-            self.directory.report();
-        let sums = [
-            (Event::DirectoryChanged, changed),
-            (Event::DirectoryUnchanged, unchanged),
-            (Event::DirectoryFailed, failed),
-            (Event::DirectoryMalformed, malformed),
-            (Event::DirectoryBrokenOff, broken_off),
-            (Event::DirectoryBytes, bytes),
-            (Event::DirectorySkipped, skipped),
-            (Event::DirectoryLed, led),
-        ];
-        for (event, times) in sums {
-            limiter.count(event, times);
-        }
-        if led > 0 {
-            Gateway.log(LogLevel::Info, format_args!("weir: directory: this VM polls it from now on"));
-        }
-    }
 }
 
 fn log(news: Option<News>) {
-    match news {
-        None => {}
-        Some(News::Failure(failure)) => {
-            Gateway.log(LogLevel::Error, format_args!("weir: directory: {failure}"));
-        }
-        Some(News::AnswersAgain) => {
-            Gateway.log(LogLevel::Info, format_args!("weir: directory: answers again"));
-        }
+    if let Some(news) = news {
+        Gateway.log(news.level(), format_args!("weir: directory: {news}"));
     }
 }
 

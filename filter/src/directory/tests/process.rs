@@ -144,7 +144,6 @@ impl Service {
 pub(super) struct Vm {
     pub(super) directory: Directory,
     pub(super) keys: Keys,
-    pub(super) view: View,
     pub(super) answer: Option<Answer>,
     pub(super) is_alive: bool,
     pub(super) may_poll: bool,
@@ -183,8 +182,7 @@ impl Process {
         random[0] = u8::try_from(self.vms.len() + 1).unwrap();
         let keys = Keys::new(&settings, "");
         let directory = Directory::new(settings, "", configuration, random);
-        let (answer, view) = (None, View::default());
-        self.vms.push(Vm { directory, keys, view, answer, is_alive: true, may_poll, configuration });
+        self.vms.push(Vm { directory, keys, answer: None, is_alive: true, may_poll, configuration });
     }
 
     pub(super) fn random(&mut self, below: u64) -> u64 {
@@ -237,7 +235,7 @@ impl Process {
         let now = self.now();
         let Self { vms, host, .. } = self;
         let vm = &mut vms[place];
-        vm.view = vm.keys.view(host, now).unwrap();
+        vm.keys.look(host, now).unwrap();
     }
 
     /// All VMs that live tick once, 100 ms later.
@@ -261,14 +259,11 @@ impl Process {
 
     /// The plan of a key: `None` if it is unknown, and empty if that cannot be told yet.
     pub(super) fn plan(&mut self, place: usize, key: u16) -> Option<String> {
-        let Self { vms, host, .. } = self;
-        let vm = &vms[place];
-        let found = match vm.view.readiness {
-            Readiness::Stale | Readiness::Foreign => None,
-            Readiness::Partial | Readiness::Complete => vm.keys.find(host, &digest(key)).unwrap(),
-        };
-        match (found, vm.view.readiness) {
-            (Some(found), _) => Some(found.terms().plan.clone()),
+        let Self { vms, host, config, .. } = self;
+        let keys = &vms[place].keys;
+        let listed = keys.find(host, &config.catalog, &digest(key)).unwrap();
+        match (listed.known(), keys.readiness()) {
+            (Some((_, agreement)), _) => Some(config.plan_name(agreement.plan).to_owned()),
             (None, Readiness::Complete) => None,
             (None, _) => Some(String::new()),
         }
@@ -295,19 +290,9 @@ impl Process {
         }
     }
 
-    pub(super) fn report(&mut self) -> Report {
-        let mut all = Report::default();
-        for vm in &mut self.vms {
-            let one = vm.directory.report();
-            all.changed += one.changed;
-            all.unchanged += one.unchanged;
-            all.failed += one.failed;
-            all.malformed += one.malformed;
-            all.broken_off += one.broken_off;
-            all.bytes += one.bytes;
-            all.skipped += one.skipped;
-            all.led += one.led;
-        }
-        all
+    /// The sum of each of these events since the last time. The sums of others are forgotten.
+    pub(super) fn sums<const N: usize>(&mut self, events: [Event; N]) -> [u32; N] {
+        let drained: Vec<_> = self.vms.iter_mut().map(|vm| vm.directory.drain_events()).collect();
+        events.map(|event| drained.iter().map(|sums| sums[event as usize]).sum())
     }
 }
