@@ -116,6 +116,8 @@ impl Window {
 const AVERAGE_MONTH: u64 = 146_097 * DAY as u64 / 4800;
 
 /// The number of months between January 1970 and the month of this second.
+// Out of line: a compiler would compute it for every request, before it knows whether a window is a month.
+#[inline(never)]
 fn month_at(seconds: u64) -> u32 {
     let mut month = u32::try_from(seconds / AVERAGE_MONTH).unwrap_or(u32::MAX);
     // No month starts more than two days before or after an average one would.

@@ -238,11 +238,19 @@ impl Charge<'_> {
     #[inline(always)]
     fn consume(&self, record: &mut Record, standings: &mut Standings) {
         if let Some(shared) = &self.shared {
-            // Also of one that has never asked, whose use a tick has to state.
-            state(record, shared.name, self.quotas, |count, _, at| {
-                count.charge_share(self.cost, at);
-                None
-            });
+            let (at, mut is_noted) = (record.at, record.name == Some(shared.name.0));
+            for (place, quota) in self.quotas.iter().enumerate() {
+                if is_first_enforced(self.quotas, place)
+                    && let Some(count) = record.count(quota.window)
+                {
+                    count.charge_share(self.cost, at);
+                    is_noted &= count.held.limit > 0;
+                }
+            }
+            if !is_noted {
+                // Of one that has never asked, whose use a tick has to state.
+                state(record, shared.name, self.quotas, |_, _, _| None);
+            }
         }
         for (quota, standing) in self.quotas.iter().zip(standings) {
             standing.used = standing.used.saturating_add(self.cost);

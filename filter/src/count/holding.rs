@@ -113,10 +113,13 @@ impl Held {
     /// What [`Held::decode`] reads.
     pub(crate) fn encode(&self) -> [u8; BYTES] {
         let Self { limit, share, seq, void_until, reset, epoch, others, waiting, beyond, rate, .. } = *self;
-        let times = [self.stated_at.0, self.told_at.0, self.used_at.0];
         let [low, high] = [reset as u32, (reset >> 32) as u32];
-        let words = [limit, share, seq, void_until, low, high, epoch, others, waiting, beyond, rate];
-        let words = words.into_iter().chain(times).chain([self.pauses.into()]);
+        let [stated, told, used] = [self.stated_at.0, self.told_at.0, self.used_at.0];
+        let pauses = self.pauses.into();
+        let words: [u32; WORDS] = [
+            limit, share, seq, void_until, low, high, epoch, others, waiting, beyond, rate, stated, told,
+            used, pauses,
+        ];
         let mut bytes = [0; BYTES];
         for (bytes, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(words) {
             *bytes = word.to_le_bytes();

@@ -57,6 +57,7 @@ impl Levels {
     }
 
     /// The quotas of each record that a request is charged to.
+    #[inline]
     fn with<'q>(&self, quotas: &'q QuotaSet) -> [Option<Level<'q>>; 2] {
         let names = self.others.as_ref().and_then(|others| others.names);
         let name = |level: usize| names.and_then(|names| names.get(level).copied());

@@ -8,9 +8,9 @@ use super::host::Host;
 use super::limiter::{Decider, Limiter};
 use super::refusal::Refusal;
 use super::view::Known;
-use crate::fleet::Waiting;
 use crate::fleet::client::{Call, Client, Heard};
 use crate::fleet::messages::AnswerError;
+use crate::fleet::{Waiting, WaitingRequest};
 use crate::request::line::RequestLine;
 
 /// The ledger's response to a call, or why there is none.
@@ -41,7 +41,7 @@ impl Limiter {
     }
 
     /// The stream of a request has ended while it waited.
-    pub fn ended(&mut self, host: &mut impl Host, waiting: &Waiting) {
+    pub fn ended(&mut self, host: &mut impl Host, waiting: &WaitingRequest) {
         self.client(host, |context| {
             let (counters, client, host) = context.opened()?;
             client.into_iter().for_each(|client| client.ended(counters, host, waiting));

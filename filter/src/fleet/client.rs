@@ -10,7 +10,7 @@ use ledger_wire::{Answer, Hex128, ItemError, Response, Statement};
 use super::breaker::Breaker;
 use super::messages::{AnswerError, gateway};
 use super::unsettled::Unsettled;
-use super::waiting::{Places, Waiting};
+use super::waiting::{Places, Waiting, WaitingRequest};
 use crate::count::charge::{Admission, By, Lack, SharedName, Standings, Statements, attend, state, take_up};
 use crate::count::counters::{Counted, Counters};
 use crate::count::entry::{MAX_QUOTAS, Record};
@@ -219,7 +219,10 @@ impl Client {
             return Next::Counted { counted, given_back };
         }
         let waiting = match waited {
-            Some(waiting) => Waiting { asked, ..waiting },
+            Some(mut waiting) => {
+                waiting.asked = asked;
+                waiting
+            }
             None => self.waiting(demand.levels.own, counted.at, asked),
         };
         Next::Waits(self.call(counters, waiting, counted.at))
@@ -307,7 +310,7 @@ impl Client {
     }
 
     /// The stream of a request has ended while it waited.
-    pub fn ended(&mut self, counters: &mut Counters, host: &mut impl CounterHost, waiting: &Waiting) {
+    pub fn ended(&mut self, counters: &mut Counters, host: &mut impl CounterHost, waiting: &WaitingRequest) {
         self.breaker.abandoned(waiting.called.0);
         self.take_up(counters, host, &waiting.asked, None);
     }
@@ -384,21 +387,23 @@ impl Client {
 
     fn waiting(&mut self, counter: Counter, since: Timestamp, asked: Vec<Asked>) -> Waiting {
         let _place = self.places.take(counter.fingerprint());
-        Waiting { since, asked, failed: 0, called: (since, 0), call: None, _place }
+        Box::new(WaitingRequest { since, asked, failed: 0, called: (since, 0), call: None, _place })
     }
 
     /// Makes the call of a request that waits, `now`. It ends when the request's time does.
-    fn call(&mut self, counters: &Counters, waiting: Waiting, now: Timestamp) -> Waiting {
+    fn call(&mut self, counters: &Counters, mut waiting: Waiting, now: Timestamp) -> Waiting {
         self.unsettled.add(waiting.asked.iter().map(|asked| asked.counter));
         // A call that fails has time for a second one.
         let half = self.sharing.timeout / 2;
         let timeout = if without(Rule::CallsEndInTime) { half } else { half.min(self.left(&waiting, now)) };
         let call = self.call_of(counters, &waiting.asked, now, timeout);
-        Waiting { called: (now, call.timeout), call: Some(call), ..waiting }
+        waiting.called = (now, call.timeout);
+        waiting.call = Some(call);
+        waiting
     }
 
     /// Milliseconds that a request may still wait.
-    fn left(&self, waiting: &Waiting, now: Timestamp) -> u32 {
+    fn left(&self, waiting: &WaitingRequest, now: Timestamp) -> u32 {
         let waited = u32::try_from(now.duration_since(waiting.since).as_millis()).unwrap_or(u32::MAX);
         self.sharing.timeout.saturating_sub(waited)
     }

@@ -7,4 +7,4 @@ pub mod messages;
 mod unsettled;
 mod waiting;
 
-pub use waiting::Waiting;
+pub use waiting::{Waiting, WaitingRequest};

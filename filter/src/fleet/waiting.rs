@@ -13,9 +13,12 @@ pub(super) const PLACES: usize = 1_024;
 /// Of one counter, so that no customer takes all places.
 pub(super) const PLACES_OF_A_COUNTER: usize = PLACES / 4;
 
+/// A request that waits. Boxed, because what becomes of a request is handed on, and nearly none waits.
+pub type Waiting = Box<WaitingRequest>;
+
 /// A request that waits for the answer to what it has asked.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct WaitingRequest {
     /// When it asked first, by the gateway's clock.
     pub(super) since: Timestamp,
     pub(super) asked: Vec<Asked>,
@@ -28,7 +31,7 @@ pub struct Waiting {
     pub(super) _place: Place,
 }
 
-impl Waiting {
+impl WaitingRequest {
     /// Takes the call that is to be made for it now.
     pub fn take_call(&mut self) -> Option<Call> {
         self.call.take()
@@ -58,8 +61,10 @@ pub(super) struct Places {
 impl Places {
     /// Whether there is a place for a request of this counter.
     pub(super) fn has_one(&self, counter: Fingerprint) -> bool {
-        let of_counter = self.of_counters.get(&counter).map_or(0, taken);
-        taken(&self.all) < PLACES && of_counter < PLACES_OF_A_COUNTER
+        // While few wait, which is nearly always, no counter has to be looked up.
+        let all = taken(&self.all);
+        let of_counter = || self.of_counters.get(&counter).map_or(0, taken);
+        all < PLACES_OF_A_COUNTER || all < PLACES && of_counter() < PLACES_OF_A_COUNTER
     }
 
     /// Takes a place for a request of this counter.

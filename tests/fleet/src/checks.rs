@@ -58,7 +58,8 @@ pub const MISSED_BY: [(Rule, Check); 28] = [
     (Rule::StartWalks, Check::Kept),
 ];
 
-/// As often a request asks while all is well and units are free: again if what it needs of one quota was taken while it waited for another.
+/// As often a request asks while all is well and units are free: again if what it needs of one quota was taken while it waited for another, and
+/// once more for an organisation, whose quotas are looked at when the caller's own have room.
 const MOST_ASKS: u32 = 2;
 
 impl Run {
@@ -151,7 +152,8 @@ impl Run {
             self.streams[stream as usize];
         let Some((demand, _)) = request else { return };
         let cost = demand.cost;
-        if asks < MOST_ASKS || !self.world.is_reachable() || !self.world.is_steady() {
+        let most = MOST_ASKS + u32::from(self.world.own < self.world.quotas.len());
+        if asks < most || !self.world.is_reachable() || !self.world.is_steady() {
             return;
         }
         for subject in self.world.subjects_of(caller).collect::<Vec<_>>() {
