@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::account::Account;
 use super::counting::{Charged, Context, DecideError};
-use super::decision::{Answer, Decided, Wait};
+use super::decision::{Awaited, Decided, Wait};
 use super::host::Host;
 use super::outcome::Outcome;
 use super::refusal::Refusal;
@@ -125,7 +125,7 @@ impl<H: Host> Context<'_, H> {
         match next {
             Next::Counted(counted) => self.conclude(decided, counted),
             Next::Waits(waiting) => {
-                decided.answer = Some(Box::new(Answer::Later(Wait::of_units(waiting))));
+                decided.answer = Some(Wait::new(Awaited::Units, waiting).into());
             }
         }
     }

@@ -63,17 +63,18 @@ impl Wait {
     pub(super) fn new(awaited: Awaited, waiting: Waiting) -> Self {
         Self { awaited, waiting, call: None }
     }
+}
 
-    /// A request that waits for units of its quotas.
-    pub(super) fn of_units(waiting: Waiting) -> Self {
-        Self::new(Awaited::Units, waiting)
+impl From<Wait> for Box<Answer> {
+    fn from(wait: Wait) -> Self {
+        Self::new(Answer::Later(wait))
     }
 }
 
 impl Answer {
     /// A document that a caller or an operator asked for.
-    pub(super) fn document(details: &'static str, document: &impl Serialize) -> Self {
-        Self::Document { details, json: json(document) }
+    pub(super) fn document(details: &'static str, document: &impl Serialize) -> Box<Self> {
+        Box::new(Self::Document { details, json: json(document) })
     }
 }
 

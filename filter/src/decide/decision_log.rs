@@ -164,13 +164,16 @@ impl<H: Host> Context<'_, H> {
 
 /// Adds a text as one word: what would end it, or the line, is percent-encoded.
 fn push_word(line: &mut String, text: &str) {
+    let ends = |byte: u8| matches!(byte, b'"' | b'%' | b'\\' | b'=' | ..=b' ' | 0x7f..);
+    if !text.bytes().any(ends) {
+        line.push_str(text);
+        return;
+    }
     for byte in text.bytes() {
-        match byte {
-            b'"' | b'%' | b'\\' | b'=' | ..=b' ' | 0x7f.. => {
-                // Writing to a String cannot fail.
-                let _ = write!(line, "%{byte:02X}");
-            }
-            byte => line.push(char::from(byte)),
+        match ends(byte) {
+            // Writing to a String cannot fail.
+            true => drop(write!(line, "%{byte:02X}")),
+            false => line.push(char::from(byte)),
         }
     }
 }

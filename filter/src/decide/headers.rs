@@ -12,6 +12,17 @@ use crate::quota::{Mode, Quota, list};
 pub const EXPOSED: &str =
     "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, Retry-After, RateLimit-Policy, RateLimit";
 
+/// The quota that the `X-` headers speak of.
+#[derive(Clone, Copy, Debug)]
+pub struct Tightest<'c> {
+    /// The quota.
+    pub quota: &'c Quota,
+    /// Where the client stands in it.
+    pub standing: &'c Standing,
+    /// When its window ends, in UTC epoch seconds.
+    pub end: u64,
+}
+
 impl Charged {
     /// Each quota, and where the client stands in it.
     pub fn standings(&self) -> impl Iterator<Item = (&Quota, &Standing)> {
@@ -36,8 +47,8 @@ impl Charged {
     /// The quota that the `X-` headers speak of: the one that refused, the last to reset if several did; otherwise the one with the
     /// least share left, the first if several have. `None` if no quota is enforced.
     #[must_use]
-    pub fn tightest(&self) -> Option<(&Quota, &Standing)> {
-        self.enforced().reduce(|tightest, other| {
+    pub fn tightest(&self) -> Option<Tightest<'_>> {
+        let tightest = self.enforced().reduce(|tightest, other| {
             let ((one, at_one), (another, at_another)) = (tightest, other);
             let is_tighter = match (at_one.exhausted, at_another.exhausted) {
                 (true, true) => at_another.period(another).end >= at_one.period(one).end,
@@ -50,7 +61,8 @@ impl Charged {
                 }
             };
             if is_tighter { other } else { tightest }
-        })
+        });
+        tightest.map(|(quota, standing)| Tightest { quota, standing, end: standing.period(quota).end })
     }
 
     /// Whether it was quotas of the caller's organisation that refused.
@@ -62,9 +74,8 @@ impl Charged {
 
     /// `Retry-After` of a refusal: whole seconds until the last exhausted window resets, at least 1.
     #[must_use]
-    pub fn retry_after(&self) -> u64 {
-        let reset = self.tightest().map_or(0, |(quota, standing)| standing.period(quota).end);
-        self.at.seconds_until(reset).max(1)
+    pub fn retry_after(&self, tightest: Option<Tightest<'_>>) -> u64 {
+        self.at.seconds_until(tightest.map_or(0, |tightest| tightest.end)).max(1)
     }
 
     /// Hands `set` the headers that `options` ask for, names in lower case; none if no quota is enforced.
@@ -77,19 +88,18 @@ impl Charged {
         mut set: impl FnMut(&'static str, &str) -> Result<(), E>,
     ) -> Result<(), E> {
         if options.x_ratelimit
-            && let Some((quota, standing)) = self.tightest()
+            && let Some(Tightest { quota, standing, end }) = self.tightest()
         {
             let limit = match options.x_ratelimit_limit {
                 LimitHeader::PerHour => quota.per_hour(),
                 LimitHeader::PerWindow => quota.limit.get().into(),
             };
             // Requests left in the window, and its end in UTC epoch seconds.
-            let (remaining, reset) =
-                (standing.left(quota) / self.demand.cost.max(1), standing.period(quota).end);
+            let remaining = standing.left(quota) / self.demand.cost.max(1);
             let mut digits = itoa::Buffer::new();
             set("x-ratelimit-limit", digits.format(limit))?;
             set("x-ratelimit-remaining", digits.format(remaining))?;
-            set("x-ratelimit-reset", digits.format(reset))?;
+            set("x-ratelimit-reset", digits.format(end))?;
         }
         if options.ietf && self.enforced().next().is_some() {
             set("ratelimit-policy", &self.demand.quotas.policy(self.at))?;
@@ -246,7 +256,7 @@ pub(super) mod tests {
         ];
         for (quotas, exhausted, tightest) in rows {
             let report = report(&quotas, 1, &exhausted);
-            let found = report.tightest().map(|(quota, _)| quota.name.as_str());
+            let found = report.tightest().map(|tightest| tightest.quota.name.as_str());
             assert_eq!(found, tightest, "{quotas:?} {exhausted:?}");
             assert_eq!(all(&report, LimitHeader::PerHour).is_empty(), tightest.is_none());
         }
@@ -268,7 +278,7 @@ pub(super) mod tests {
             let mut charged =
                 charged(&[("1/minute", Mode::Enforced, 1)], 1, &[true], Timestamp::from_nanos(nanos));
             charged.standings[0].index = 1;
-            charged.retry_after()
+            charged.retry_after(charged.tightest())
         };
         for (nanos, expected) in [
             (60_000_000_000, 60),

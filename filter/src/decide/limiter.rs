@@ -152,8 +152,7 @@ impl<H: Host> Decider<'_, H> {
         let config = self.context.config;
         decided.class = config.catalog.default_class;
         if let Some(operators) = &config.settings.operators {
-            let answer = self.answer_operator(operators, line, None);
-            decided.answer = Some(Box::new(answer));
+            decided.answer = Some(self.answer_operator(operators, line, None));
             return;
         }
         let result = line.ok_or(DecideError::NoHeaders).and_then(|line| self.decide_line(decided, line));
@@ -301,10 +300,10 @@ impl<H: Host> Decider<'_, H> {
         if keyed.asks_usage {
             decided.subscriber = subscriber.id.map(Arc::from);
             let answer = self.context.answer_usage(subscriber, keyed.scope).or_else(Stop::answer)?;
-            if !matches!(answer, Answer::Later(_)) {
+            if !matches!(*answer, Answer::Later(_)) {
                 decided.pass(Outcome::Exempt);
             }
-            decided.answer = Some(Box::new(answer));
+            decided.answer = Some(answer);
             return Ok(());
         }
         let row = listed.as_ref().map(|listed| Arc::clone(&listed.row));

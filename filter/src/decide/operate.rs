@@ -69,10 +69,10 @@ impl<'a, H: Host> Decider<'a, H> {
         operators: &OperatorSettings,
         line: Option<&RequestLine<'_>>,
         known: Option<Known>,
-    ) -> Answer {
+    ) -> Box<Answer> {
         self.operate(operators, line, known).or_else(Stop::answer).unwrap_or_else(|error| {
             self.context.log_error("an operator could not be answered", error);
-            Answer::Refused(Refusal::NoCounters)
+            Box::new(Answer::Refused(Refusal::NoCounters))
         })
     }
 
@@ -81,7 +81,7 @@ impl<'a, H: Host> Decider<'a, H> {
         operators: &OperatorSettings,
         line: Option<&RequestLine<'_>>,
         known: Option<Known>,
-    ) -> Result<Answer, Stop> {
+    ) -> Result<Box<Answer>, Stop> {
         let config = self.context.config;
         let call = Call::read(operators, line.ok_or(DecideError::NoHeaders)?.headers)?;
         let customers = self.customers(&call.subscriber)?;
@@ -117,7 +117,7 @@ impl<'a, H: Host> Decider<'a, H> {
     }
 
     /// The keys that a subscriber has in the directory, without those that the configuration has itself.
-    fn customers(&mut self, subscriber: &str) -> Result<Vec<Box<Listed>>, DecideError> {
+    fn customers(&mut self, subscriber: &str) -> Result<Vec<Listed>, DecideError> {
         self.look_for_the_first_time()?;
         let Context { host, config, .. } = &mut self.context;
         let Some(directory) = &*self.directory else { return Ok(Vec::new()) };
@@ -128,17 +128,13 @@ impl<'a, H: Host> Decider<'a, H> {
     }
 
     /// The owners of counters that a call is about; at least one.
-    fn owners<'c>(
-        &self,
-        customers: &'c [Box<Listed>],
-        call: &Call<'_>,
-    ) -> Result<Vec<Subscriber<'c>>, Refusal>
+    fn owners<'c>(&self, customers: &'c [Listed], call: &Call<'_>) -> Result<Vec<Subscriber<'c>>, Refusal>
     where
         'a: 'c,
     {
         let config = self.context.config;
         let mut keys = config.subscribers.keys_of(&call.subscriber);
-        keys.extend(customers.iter().filter_map(|customer| customer.known()));
+        keys.extend(customers.iter().filter_map(Listed::known));
         if keys.is_empty() {
             return Err(match self.awaits_directory() {
                 true => Refusal::NoDirectoryYet,
@@ -175,11 +171,11 @@ impl<H: Host> Context<'_, H> {
                 let shared = (SharedName::new(namespace, who, class), client.sharing());
                 let (used, statements) = counters.reset(host, &counter, &of_window, Some(shared))?;
                 let waiting = client.reset(counters, host, counter, statements)?;
-                (used, Some(Answer::Later(Wait::new(Awaited::Reset(scope), waiting))))
+                (used, Some(Wait::new(Awaited::Reset(scope), waiting)))
             }
         };
         host.log(LogLevel::Warn, format_args!("audit {}", json(&Audit::of_reset(call, reset, used))));
-        later.map_or(Ok(()), |later| Err(Stop::Answer(later)))
+        later.map_or(Ok(()), |wait| Err(Stop::Answer(wait.into())))
     }
 }
 

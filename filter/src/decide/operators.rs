@@ -34,8 +34,10 @@ impl<'r> Call<'r> {
         if !segments(operators.path.as_bytes()).all(|segment| below.next() == Some(segment)) {
             return Err(Refusal::NoEndpoint);
         }
-        let operator = bearer(headers).and_then(|token| operators.operator(&token));
-        let operator = operator.ok_or(Refusal::NoOperator)?;
+        let Credential::Key(token) = in_headers(headers, "authorization", Some("Bearer")) else {
+            return Err(Refusal::NoOperator);
+        };
+        let operator = operators.operator(&token).ok_or(Refusal::NoOperator)?;
         let below: Vec<_> = below.collect();
         let below: Vec<&[u8]> = below.iter().map(AsRef::as_ref).collect();
         let (subscriber, allow, is_reset) = match below.as_slice() {
@@ -55,10 +57,10 @@ impl<'r> Call<'r> {
             subscriber: str::from_utf8(subscriber).map_err(|_| Refusal::NoSubscriber)?.to_owned(),
             reset: match is_reset {
                 false => None,
-                true => {
-                    let class = required("class", "the name of a class")?;
-                    Some((class, required("quota", "the name of a quota of the class")?))
-                }
+                true => Some((
+                    required("class", "the name of a class")?,
+                    required("quota", "the name of a quota of the class")?,
+                )),
             },
             key: parameter(path, "key")?
                 .map(|key| parse_key(&key))
@@ -66,14 +68,6 @@ impl<'r> Call<'r> {
                 .map_err(|_| Refusal::parameter("key", r#""sha256:" and 64 hexadecimal digits"#))?,
             request_id: id.map(|id| id.chars().take(MAX_REQUEST_ID).collect()),
         })
-    }
-}
-
-/// The bearer token of a request, if it has exactly one.
-fn bearer<'r>(headers: HeaderPairs<'r>) -> Option<Cow<'r, [u8]>> {
-    match in_headers(headers, "authorization", Some("Bearer")) {
-        Credential::Key(token) => Some(token),
-        Credential::Missing | Credential::Ambiguous => None,
     }
 }
 

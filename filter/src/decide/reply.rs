@@ -3,12 +3,14 @@
 //! One body serves both conventions: the error envelope of the API (`error.code` is one of the codes that its published clients know
 //! for the status) and, for a refusal by quota, the draft's problem type. It is `application/json`, which those clients require.
 
+use core::fmt::Write as _;
 use std::borrow::Cow;
 
 use arrayvec::ArrayVec;
 
 use super::counting::Charged;
 use super::decision::{Answer, Decided};
+use super::headers::Tightest;
 use super::refusal::Refusal;
 use crate::config::{AllowOrigin, Config};
 use crate::grpc;
@@ -32,64 +34,75 @@ pub struct Reply {
 /// Headers: their names in lower case, and their values.
 type Headers<'a> = ArrayVec<(&'static str, &'a [u8]), 6>;
 
+/// A charge that a quota had no room for.
+struct Limited<'c> {
+    charged: &'c Charged,
+    tightest: Option<Tightest<'c>>,
+    /// Seconds until there is room again.
+    retry_after: u64,
+}
+
 impl Reply {
     /// Writes an answer to a request. `origin`: the request's `Origin`.
     #[must_use]
     #[cold]
     pub fn new(config: &Config, decided: &Decided, answer: &Answer, origin: Option<&[u8]>) -> Self {
-        let headers = allow_origin(&config.settings.headers.allow_origin, origin);
+        let cors = allow_origin(&config.settings.headers.allow_origin, origin);
         let refusal = match answer {
             Answer::Document { details, json } => {
-                return Self::write((200, *details), decided.is_grpc, headers, json.clone());
+                return Self::write((200, *details), decided.is_grpc, cors, json.clone());
             }
             Answer::Refused(refusal) => refusal,
             // It waits for a ledger that nobody can call.
             Answer::Later(_) => &Refusal::NoLedger,
         };
-        let plan = decided.plan.map(|plan| config.plan_name(plan));
-        let limited = decided.charged.as_ref().filter(|_| *refusal == Refusal::Limited);
-        let limited = limited.map(|charged| (charged, charged.retry_after()));
-        let message = match (refusal, limited) {
-            (Refusal::Limited, Some(limited)) => message(config, limited, plan),
-            (Refusal::NotInPlan, _) => {
-                let class = config.class_name(decided.class);
-                format!("The {} plan does not include {class} requests.", plan.unwrap_or_default())
-            }
-            _ => refusal.to_string(),
-        };
-        let not_in_plan = (*refusal == Refusal::NotInPlan).then_some(config.settings.not_in_plan.status.0);
-        Self::refuse((refusal, not_in_plan), decided.is_grpc, headers, message, limited)
+        Self::refuse(refusal, decided.is_grpc, Some((config, decided)), cors)
     }
 
     /// 503: the filter has no configuration.
     #[must_use]
     #[cold]
     pub fn without_configuration(is_grpc: bool) -> Self {
-        let refusal = Refusal::NoConfiguration;
-        Self::refuse((&refusal, None), is_grpc, Headers::new(), refusal.to_string(), None)
+        Self::refuse(&Refusal::NoConfiguration, is_grpc, None, Headers::new())
     }
 
-    /// Writes a refusal, which may have another status than usual. `limited` is the charge that a quota had no room for, and when
-    /// there is room again, in seconds.
-    fn refuse(
-        (refusal, other_status): (&Refusal, Option<u16>),
-        is_grpc: bool,
-        more: Headers<'_>,
-        message: String,
-        limited: Option<(&Charged, u64)>,
-    ) -> Self {
+    /// Writes a refusal, of a request that was decided by a configuration. Refusals come in floods, so the body is put together from parts: a
+    /// serializer takes three times as long. No part needs escapes: names of plans, classes and quotas have none of the characters that do.
+    fn refuse(refusal: &Refusal, is_grpc: bool, of: Option<(&Config, &Decided)>, cors: Headers<'_>) -> Self {
         let (usual_status, details) = refusal.head();
-        let status = other_status.unwrap_or(usual_status);
+        let (status, limited) = match (refusal, of) {
+            (Refusal::Limited, Some((_, decided))) => {
+                (usual_status, decided.charged.as_ref().map(Limited::new))
+            }
+            (Refusal::NotInPlan, Some((config, _))) => (config.settings.not_in_plan.status.0, None),
+            _ => (usual_status, None),
+        };
+        let (start, link) = if is_grpc { ("", "") } else { around(status) };
+        let mut body = String::with_capacity(512);
+        body.push_str(start);
+        let plan = of.and_then(|(config, decided)| Some(config.plan_name(decided.plan?)));
+        match (refusal, of, &limited) {
+            (_, Some((config, _)), Some(limited)) => limited.push_message(&mut body, config, plan),
+            (Refusal::NotInPlan, Some((config, decided)), _) => {
+                let parts = ["The ", plan.unwrap_or_default(), " plan does not include "];
+                parts.into_iter().for_each(|part| body.push_str(part));
+                body.push_str(config.class_name(decided.class));
+                body.push_str(" requests.");
+            }
+            // Writing to a String cannot fail.
+            _ => drop(write!(body, "{refusal}")),
+        }
+        body.push_str(link);
+        if !is_grpc {
+            limited.iter().for_each(|limited| limited.push_problem(&mut body));
+            body.push('}');
+        }
         let mut digits = itoa::Buffer::new();
-        let retry_after = digits.format(limited.map_or(1, |(_, seconds)| seconds));
+        let retry_after = digits.format(limited.map_or(1, |limited| limited.retry_after));
         let mut headers = Headers::from_iter(refusal.header());
         headers.extend(matches!(status, 429 | 503).then_some(("retry-after", retry_after.as_bytes())));
-        headers.extend(more);
-        let body =
-            if is_grpc { message } else { body(status, &message, limited.map(|(charged, _)| charged)) };
-        let mut reply = Self::write((usual_status, details), is_grpc, headers, body);
-        reply.status = status;
-        reply
+        headers.extend(cors);
+        Self { status, ..Self::write((usual_status, details), is_grpc, headers, body) }
     }
 
     fn write((status, details): (u16, &'static str), is_grpc: bool, more: Headers<'_>, body: String) -> Self {
@@ -98,6 +111,53 @@ impl Reply {
         headers.extend(more);
         let grpc_status = if is_grpc { grpc::of_reply(status) } else { -1 };
         Self { status, grpc_status, details, headers: serialize(&headers), body }
+    }
+}
+
+impl<'c> Limited<'c> {
+    fn new(charged: &'c Charged) -> Self {
+        let tightest = charged.tightest();
+        Self { charged, tightest, retry_after: charged.retry_after(tightest) }
+    }
+
+    /// The message of a 429. `plan` is the subscriber's, `None` for a stranger.
+    fn push_message(&self, body: &mut String, config: &Config, plan: Option<&str>) {
+        let Self { charged, tightest, retry_after } = self;
+        let class = config.catalog.classes.get(charged.class).filter(|_| plan.is_some());
+        // What a quota counts, unless each request costs one.
+        let is_of_units = class.is_some_and(|class| class.units() > 1 || class.cost.actual.is_some());
+        let (limit, window) = match tightest {
+            Some(Tightest { quota, .. }) => (quota.limit.get(), quota.window.name()),
+            None => (0, Cow::Borrowed("")),
+        };
+        let mut digits = itoa::Buffer::new();
+        body.push_str("Too many requests: ");
+        body.push_str(digits.format(limit));
+        body.push_str(if is_of_units { " unit" } else { " request" });
+        body.push_str(if limit == 1 { " per " } else { "s per " });
+        body.push_str(&window);
+        match plan {
+            Some(_) if charged.is_refused_by_organisation() => body.push_str(" for the organisation"),
+            Some(plan) => {
+                body.push_str(" on the ");
+                body.push_str(plan);
+                body.push_str(" plan");
+            }
+            None => body.push_str(" for an address without a known key"),
+        }
+        body.push_str("; retry in ");
+        body.push_str(digits.format(*retry_after));
+        body.push_str(" s.");
+    }
+
+    /// The problem type of a used-up quota, with the quotas that are.
+    fn push_problem(&self, body: &mut String) {
+        body.push_str(PROBLEM);
+        for (place, quota) in self.charged.exhausted().enumerate() {
+            body.push_str(if place == 0 { "" } else { r#"",""# });
+            body.push_str(&quota.name);
+        }
+        body.push_str(r#""]"#);
     }
 }
 
@@ -112,50 +172,6 @@ fn allow_origin<'o>(allowed: &AllowOrigin, origin: Option<&'o [u8]>) -> Headers<
         }
         _ => Headers::new(),
     }
-}
-
-/// The message of a 429. `plan` is the subscriber's, `None` for a stranger.
-fn message(config: &Config, (charged, retry_after): (&Charged, u64), plan: Option<&str>) -> String {
-    let class = config.catalog.classes.get(charged.class).filter(|_| plan.is_some());
-    // What a quota counts, unless each request costs one.
-    let is_of_units = class.is_some_and(|class| class.units() > 1 || class.cost.actual.is_some());
-    let (limit, window) = match charged.tightest() {
-        Some((quota, _)) => (quota.limit.get(), quota.window.name()),
-        None => (0, Cow::Borrowed("")),
-    };
-    let unit = if is_of_units { " unit" } else { " request" };
-    let whose = match plan {
-        Some(_) if charged.is_refused_by_organisation() => [" for the organisation", "", "; retry in "],
-        Some(plan) => [" on the ", plan, " plan; retry in "],
-        None => [" for an address without a known key", "", "; retry in "],
-    };
-    let (mut digits, mut seconds) = (itoa::Buffer::new(), itoa::Buffer::new());
-    let (number, seconds) = (digits.format(limit), seconds.format(retry_after));
-    let per = if limit == 1 { " per " } else { "s per " };
-    let [whose, plan, end] = whose;
-    joined(&["Too many requests: ", number, unit, per, &window, whose, plan, end, seconds, " s."])
-}
-
-/// The body of a refusal. Refusals come in floods, so it is put together from parts: a serializer takes three times as long. No part needs
-/// escapes: names of plans, classes and quotas have none of the characters that do.
-fn body(status: u16, message: &str, limited: Option<&Charged>) -> String {
-    let (start, link) = around(status);
-    let mut policies = String::with_capacity(64);
-    for quota in limited.iter().flat_map(|charged| charged.exhausted()) {
-        policies.push_str(if policies.is_empty() { "" } else { r#"",""# });
-        policies.push_str(&quota.name);
-    }
-    let [problem, policies, end] = if limited.is_some() { [PROBLEM, &policies, r#""]"#] } else { [""; 3] };
-    joined(&[start, message, link, problem, policies, end, "}"])
-}
-
-/// The parts in a row: what `concat` does, which takes three times the instructions.
-fn joined(parts: &[&str]) -> String {
-    let mut all = String::with_capacity(parts.iter().map(|part| part.len()).sum());
-    for part in parts {
-        all.push_str(part);
-    }
-    all
 }
 
 /// The problem type of a used-up quota, of draft-ietf-httpapi-ratelimit-headers-11, up to the names of the quotas.

@@ -135,7 +135,7 @@ impl<'c, H: Host> Context<'c, H> {
         &mut self,
         subscriber: Subscriber<'_>,
         scope: Option<Scope>,
-    ) -> Result<Answer, Stop> {
+    ) -> Result<Box<Answer>, Stop> {
         let scope = match scope {
             Some(_) => scope,
             None => self.look(&[subscriber])?,

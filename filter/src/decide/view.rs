@@ -23,12 +23,12 @@ pub(super) enum Known {
 /// Why a document is not written, or not yet.
 pub(super) enum Stop {
     /// This is answered in its place.
-    Answer(Answer),
+    Answer(Box<Answer>),
     Error(DecideError),
 }
 
 impl Stop {
-    pub(super) fn answer(self) -> Result<Answer, DecideError> {
+    pub(super) fn answer(self) -> Result<Box<Answer>, DecideError> {
         match self {
             Self::Answer(answer) => Ok(answer),
             Self::Error(error) => Err(error),
@@ -38,7 +38,7 @@ impl Stop {
 
 impl From<Refusal> for Stop {
     fn from(refusal: Refusal) -> Self {
-        Self::Answer(Answer::Refused(refusal))
+        Self::Answer(Box::new(Answer::Refused(refusal)))
     }
 }
 
@@ -72,7 +72,7 @@ impl<H: Host> Context<'_, H> {
             Looked::Known => Ok(Some(Scope::Fleet)),
             Looked::Away => Ok(Some(Scope::Gateway)),
             Looked::Full => Err(Refusal::NoPlace.into()),
-            Looked::Waits(waiting) => Err(Stop::Answer(Answer::Later(Wait::new(Awaited::View, waiting)))),
+            Looked::Waits(waiting) => Err(Stop::Answer(Wait::new(Awaited::View, waiting).into())),
         }
     }
 }

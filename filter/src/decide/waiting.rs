@@ -103,7 +103,7 @@ impl<H: Host> Decider<'_, H> {
         let (heard, since) = client.heard(counters, host, waiting, responded)?;
         let answers = match heard {
             Heard::Again(waiting) => {
-                decided.answer = Some(Box::new(Answer::Later(Wait::new(awaited, waiting))));
+                decided.answer = Some(Wait::new(awaited, waiting).into());
                 return Ok(());
             }
             Heard::Answers(answers) => Some(answers),
@@ -131,7 +131,7 @@ impl<H: Host> Decider<'_, H> {
             let scope = known.map(|(Known::View(scope) | Known::Reset(scope, _))| scope);
             return self.go_on_with_usage(decided, line.ok_or(DecideError::NoHeaders)?, scope);
         };
-        decided.answer = Some(Box::new(self.answer_operator(operators, line, known)));
+        decided.answer = Some(self.answer_operator(operators, line, known));
         Ok(())
     }
 }

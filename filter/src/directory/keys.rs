@@ -41,11 +41,11 @@ pub struct Listed {
 }
 
 impl Listed {
-    fn new(key: KeyDigest, mark: u64, customer: Option<(String, Agreement)>) -> Box<Self> {
-        Box::new(Self { row: Arc::new(SeenRow { key, mark }), customer })
+    fn new(key: KeyDigest, mark: u64, customer: Option<(String, Agreement)>) -> Self {
+        Self { row: Arc::new(SeenRow { key, mark }), customer }
     }
 
-    fn read(row: Row<'_>, catalog: &Catalog) -> Box<Self> {
+    fn read(row: Row<'_>, catalog: &Catalog) -> Self {
         let customer =
             row.read().and_then(|(id, terms)| Some((id.to_owned(), catalog.agreement(&terms).ok()?)));
         Self::new(*row.digest, mark(row), customer)
@@ -143,7 +143,7 @@ impl Keys {
             true => self.list.find(host, key, |row| Listed::read(row, catalog))?,
             false => None,
         };
-        Ok(found.unwrap_or_else(|| Listed::new(*key, 0, None)))
+        Ok(Box::new(found.unwrap_or_else(|| Listed::new(*key, 0, None))))
     }
 
     /// What the list says of a key now, unless it is what it said.
@@ -163,7 +163,8 @@ impl Keys {
             true => self.list.find(host, &seen.key, read)?,
             false => None,
         };
-        Ok(found.unwrap_or_else(|| (seen.mark != 0).then(|| Listed::new(seen.key, 0, None))))
+        let absent = || (seen.mark != 0).then(|| Listed::new(seen.key, 0, None));
+        Ok(found.unwrap_or_else(absent).map(Box::new))
     }
 
     /// The rows of a subscriber, by key. Looks at all rows of the list.
@@ -175,7 +176,7 @@ impl Keys {
         host: &mut impl SharedData,
         catalog: &Catalog,
         subscriber: &str,
-    ) -> Result<Vec<Box<Listed>>, HostError> {
+    ) -> Result<Vec<Listed>, HostError> {
         let mut found = Vec::new();
         for number in (0..LIST_ENTRIES).filter(|_| self.has_rows()) {
             self.list.each(host, number, |row| {

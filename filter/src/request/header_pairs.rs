@@ -140,12 +140,13 @@ impl Span {
 /// A header map in the ABI's form, as [`HeaderPairs::parse`] reads it and `proxy_send_local_response` takes it.
 #[must_use]
 pub fn serialize(headers: &[(&str, &[u8])]) -> Vec<u8> {
-    let length = |string: &[u8]| u32::try_from(string.len()).unwrap_or(u32::MAX).to_le_bytes();
+    // No string in a VM is longer than this number can say.
+    let length = |string: &[u8]| u64::from(string.len() as u32);
     let mut bytes = Vec::with_capacity(256);
-    bytes.extend(u32::try_from(headers.len()).unwrap_or(u32::MAX).to_le_bytes());
+    bytes.extend((headers.len() as u32).to_le_bytes());
     for (name, value) in headers {
-        bytes.extend(length(name.as_bytes()));
-        bytes.extend(length(value));
+        // Both sizes at once.
+        bytes.extend((length(name.as_bytes()) | length(value) << 32).to_le_bytes());
     }
     for (name, value) in headers {
         bytes.extend_from_slice(name.as_bytes());

@@ -48,9 +48,9 @@ pub enum KeyLine<'r> {
     Several,
 }
 
-/// The bit of a name's length. Long names share one.
+/// The bit of a name's length. Lengths that differ by a multiple of 32 share one.
 const fn bit(length: usize) -> u32 {
-    if length < 31 { 1 << length } else { 1 << 31 }
+    1_u32.wrapping_shl((length % 32) as u32)
 }
 
 impl LineReader {

@@ -14,6 +14,9 @@ use memchr::{memchr, memchr2};
 /// ```
 #[must_use]
 pub fn below<'p>(prefix: &str, path: &'p [u8]) -> Option<&'p [u8]> {
+    if prefix.is_empty() && path.first() == Some(&b'/') {
+        return Some(path);
+    }
     let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
     let (start, rest) = path.split_at_checked(prefix.len())?;
     let rest = match rest {
