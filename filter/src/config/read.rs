@@ -230,7 +230,7 @@ macro_rules! fields {
                     bounds: fields!(@keywords $($bounds)?),
                 })),+];
                 let object = definitions.object($title, concat!($($doc, "\n"),+), &fields, fields!(@keywords $($more)?));
-                $(definitions.or_text($title, serde_json::json!($keywords));)?
+                $(definitions.or_text($title, &serde_json::json!($keywords));)?
                 object
             }
         }

@@ -3,6 +3,11 @@
 //! The schema accepts every configuration that the filter accepts. It also accepts some that the filter refuses: those whose fields
 //! contradict each other, such as a subscriber whose plan does not exist.
 
+#![expect(
+    clippy::indexing_slicing,
+    reason = "JSON objects take any key; the module that gateways load is built without this"
+)]
+
 use serde_json::{Map, Value, json};
 
 use super::read::Read;
@@ -83,7 +88,7 @@ impl Definitions {
     }
 
     /// Adds the short form of an object, a text.
-    pub(super) fn or_text(&mut self, title: &str, text: Value) {
+    pub(super) fn or_text(&mut self, title: &str, text: &Value) {
         if let Some(schema) = self.0.get_mut(title) {
             let mut object = schema.take();
             let description = object.as_object_mut().and_then(|object| object.remove("description"));
