@@ -11,7 +11,7 @@
 //!    refused while quota is left: all quotas of a caller are checked, then all are consumed, in one compare-and-swap. A request that
 //!    could not be counted goes by `on_error`, and the metric outcome `error` counts it.
 //!    An organisation's quotas are a second step: no quota is exceeded, but while a charge that the organisation did not admit is given back,
-//!    another request of the same caller may be refused ([`decide::counting`]).
+//!    another request of the same caller may be refused ([`count::levels`]).
 //! 2. **Bounded.** Shared data holds at most one entry for every four records of [`count::table::Capacity`], each of at most
 //!    [`count::entry::MAX_BYTES`] bytes, whatever clients send, and as much again for each other form ([`count::table::FORM`]) that was in use.
 //!    The directory's list has at most `directory.capacity` rows, in [`count::table::LIST_ENTRIES`] entries.
@@ -29,8 +29,9 @@
 //!
 //! # Folders
 //!
-//! Dependencies point one way: `plugin` → {`decide`, `host`}, `decide` → {`request`, `directory`, `event`}, `directory` → {`event`, `config`,
-//! `count`}, `event` → `config`, `config` → {`request`, `count`}. `fleet`, `time`, `window`, `quota` and `grpc` depend on none of these.
+//! Dependencies point one way: `plugin` → {`decide`, `host`}, `decide` → {`request`, `directory`, `fleet`}, `directory` and `fleet` → {`event`,
+//! `count`}, `directory` and `event` → `config`, `config` → {`request`, `count`}. `time`, `window`, `quota`, `grpc`, `rules` and `log_limiter` depend on
+//! none of these.
 
 #![cfg_attr(
     not(test),

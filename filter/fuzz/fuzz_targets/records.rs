@@ -207,5 +207,5 @@ fuzz_target!(|input: Input<'_>| {
             model.settle(*number, &settled.windows(), *cost, units.map_or(0, u32::from));
         }
     }
-    assert_eq!(counters.take_repairs(), 0);
+    assert_eq!(counters.take_noted().repairs, 0);
 });

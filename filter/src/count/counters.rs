@@ -38,6 +38,19 @@ pub struct Counters {
     /// Whether the gateways of a fleet share the counters of known keys.
     in_fleet: bool,
     swap: SwapLoop,
+    /// What has happened since it was taken.
+    pub(super) noted: Noted,
+}
+
+/// What happens to counters beside what a request is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Noted {
+    /// Malformed entries that were begun again.
+    pub repairs: u32,
+    /// Callers that got back what their organisation did not admit.
+    pub given_back: u32,
+    /// Callers that did not, and why the last one did not.
+    pub not_given_back: Option<(u32, CountError)>,
 }
 
 impl Counters {
@@ -53,7 +66,7 @@ impl Counters {
     ) -> Result<Self, OpenError> {
         let tables = Tables::open(host, salt, namespace, wanted)?;
         let swap = SwapLoop::new(tables.capacity());
-        Ok(Self { tables, in_fleet: false, swap })
+        Ok(Self { tables, in_fleet: false, swap, noted: Noted::default() })
     }
 
     /// The same, where the gateways of a fleet share the counters of known keys.
@@ -86,9 +99,10 @@ impl Counters {
         Counter { table, fingerprint, entry: self.tables.entry(table, fingerprint), in_fleet }
     }
 
-    /// Takes the number of malformed entries that were begun again since the last time.
-    pub fn take_repairs(&mut self) -> u32 {
-        core::mem::take(&mut self.swap.repairs)
+    /// Takes what has happened since the last time.
+    pub fn take_noted(&mut self) -> Noted {
+        let repairs = core::mem::take(&mut self.swap.repairs);
+        Noted { repairs, ..core::mem::take(&mut self.noted) }
     }
 
     /// Charges a request to all its quotas, or to none. `standings` receives one for each quota, and `stated` what it has asked of the ledger.

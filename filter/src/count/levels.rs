@@ -125,8 +125,6 @@ pub struct Outcome {
     pub counted: Counted,
     /// What it has asked of the ledger.
     pub asked: Vec<Asked>,
-    /// Whether the caller got back what its organisation did not admit, or why not.
-    pub given_back: Option<Result<(), CountError>>,
 }
 
 impl Counters {
@@ -152,7 +150,7 @@ impl Counters {
         let mut asked = Vec::new();
         let counted =
             self.charge_level(host, first, demand.cost, (turn, Until::Charged), standings, &mut asked)?;
-        let Some(second) = second else { return Ok(Outcome { counted, asked, given_back: None }) };
+        let Some(second) = second else { return Ok(Outcome { counted, asked }) };
         let mut of_second = Standings::new();
         if !counted.is_admitted() {
             let until = match counted.admission {
@@ -163,16 +161,15 @@ impl Counters {
             if takes_up {
                 self.charge_level(host, second, demand.cost, (turn, until), &mut of_second, &mut asked)?;
             }
-            return Ok(Outcome { counted, asked, given_back: None });
+            return Ok(Outcome { counted, asked });
         }
         let own = counted;
         let counted =
             self.charge_level(host, second, demand.cost, (turn, Until::Charged), &mut of_second, &mut asked);
-        let mut given_back = None;
         if !matches!(counted, Ok(Counted { admission: Admission::Admitted, .. })) {
             let asks_again = matches!(counted, Ok(Counted { admission: Admission::Lacking, .. }))
                 && turn.is_some_and(|turn| turn.waited.is_some());
-            given_back = Some(self.give_back(host, first, demand.cost, standings));
+            self.give_back(host, first, demand.cost, standings);
             if let (true, Some(turn)) = (asks_again, turn) {
                 // It has taken up the answers already, and now asks for what others may take meanwhile.
                 let again = Turn { waited: turn.waited.map(|(since, _)| (since, &[][..])), ..turn };
@@ -193,7 +190,7 @@ impl Counters {
             (By::Beyond, _) => By::Beyond,
             (_, by) => by,
         };
-        Ok(Outcome { counted: Counted { by, ..counted }, asked, given_back })
+        Ok(Outcome { counted: Counted { by, ..counted }, asked })
     }
 
     fn charge_level(
@@ -222,15 +219,17 @@ impl Counters {
         (counter, _, quotas): Level<'_>,
         cost: u32,
         standings: &mut Standings,
-    ) -> Result<(), CountError> {
+    ) {
         let charge = Charge { quotas, cost, shared: None };
         let charged = core::mem::take(standings);
         let settlement = Settlement { charge, charged: &charged, due: Due::Units(0) };
-        let settled = self.settle(host, &counter, &settlement, standings);
-        if settled.is_err() {
-            *standings = charged;
+        match self.settle(host, &counter, &settlement, standings) {
+            Ok(_) => self.noted.given_back = self.noted.given_back.saturating_add(1),
+            Err(error) => {
+                *standings = charged;
+                self.noted.not_given_back.get_or_insert((0, error)).0 += 1;
+            }
         }
-        settled.map(|_| ())
     }
 
     pub(super) fn settle(

@@ -123,7 +123,7 @@ impl<H: Host> Context<'_, H> {
     /// What follows from how a request was charged.
     pub(super) fn follow(&self, decided: &mut Decided, next: Next) {
         match next {
-            Next::Counted { counted, .. } => self.conclude(decided, counted),
+            Next::Counted(counted) => self.conclude(decided, counted),
             Next::Waits(waiting) => {
                 decided.answer = Some(Wait::new(Awaited::Units, waiting).into());
             }

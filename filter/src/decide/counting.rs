@@ -6,7 +6,7 @@ use super::host::{Host, LogLevel};
 use crate::config::Config;
 use crate::count::charge::{Charge, Standings, Statements};
 use crate::count::counters::{Counted, Counters};
-use crate::count::levels::{Demand, Outcome};
+use crate::count::levels::Demand;
 use crate::count::settle::Due;
 use crate::count::shared_data::HostError;
 use crate::count::swap::CountError;
@@ -120,12 +120,19 @@ impl Counting {
 
     /// Takes the sums of events since the last time, and logs entries that were begun again.
     pub(super) fn drain(&mut self, host: &mut impl Host) -> [u32; Event::ALL.len()] {
-        if let Some(repairs @ 1..) = self.counters.as_mut().map(Counters::take_repairs) {
-            self.events.add(Event::CountersRepaired, repairs);
+        let noted = self.counters.as_mut().map(Counters::take_noted).unwrap_or_default();
+        if noted.repairs > 0 {
+            self.events.add(Event::CountersRepaired, noted.repairs);
+            let repairs = noted.repairs;
             host.log(
                 LogLevel::Error,
                 format_args!("{repairs} malformed entries of the counters in shared data were begun again"),
             );
+        }
+        self.events.add(Event::OrganisationGivenBack, noted.given_back);
+        if let Some((times, error)) = noted.not_given_back {
+            self.events.add(Event::CostUnsettled, times);
+            self.log_error(host, "a charge could not be settled", error.into());
         }
         if let Some(client) = &mut self.client {
             self.events.add_all(client.events.drain());
@@ -168,26 +175,10 @@ impl<H: Host> Context<'_, H> {
         let Charged { demand, standings, .. } = charged;
         let is_shared = self.is_shared() && demand.levels.are_shared();
         let (counters, client, host) = self.opened()?;
-        let next = match client.filter(|_| is_shared) {
+        Ok(match client.filter(|_| is_shared) {
             Some(client) => client.charge(counters, host, demand, standings)?,
-            None => {
-                let Outcome { counted, given_back, .. } =
-                    counters.charge_levels(host, demand, None, standings)?;
-                Next::Counted { counted, given_back }
-            }
-        };
-        Ok(self.noted(next))
-    }
-
-    /// Counts and logs whether a caller got back what its organisation did not admit.
-    pub(super) fn noted(&mut self, next: Next) -> Next {
-        if let Next::Counted { given_back: Some(given_back), .. } = &next {
-            match given_back {
-                Ok(()) => self.counting.events.add(Event::OrganisationGivenBack, 1),
-                Err(error) => self.unsettled((*error).into()),
-            }
-        }
-        next
+            None => Next::Counted(counters.charge_levels(host, demand, None, standings)?.counted),
+        })
     }
 
     /// Settles a charge. `charged` then says where the client stands afterwards. The ledger does not know of it yet.

@@ -146,7 +146,6 @@ impl<H: Host> Context<'_, H> {
         let (counters, client, host) = self.opened()?;
         let Some(client) = client else { return Ok(()) };
         let next = client.answered(counters, host, (demand, standings), waiting, responded)?;
-        let next = self.noted(next);
         self.follow(decided, next);
         Ok(())
     }

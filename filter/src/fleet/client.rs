@@ -51,12 +51,7 @@ pub struct Call {
 #[derive(Debug)]
 pub enum Next {
     /// It is decided.
-    Counted {
-        /// How.
-        counted: Counted,
-        /// Whether its caller got back what its organisation did not admit, or why not.
-        given_back: Option<Result<(), CountError>>,
-    },
+    Counted(Counted),
     /// It waits for the answer to a call.
     Waits(Waiting),
 }
@@ -202,7 +197,7 @@ impl Client {
         &mut self,
         counters: &Counters,
         demand: &Demand,
-        Outcome { counted, asked, given_back }: Outcome,
+        Outcome { counted, asked }: Outcome,
         waited: Option<Waiting>,
     ) -> Next {
         if counted.admission != Admission::Lacking {
@@ -216,7 +211,7 @@ impl Client {
             if counted.by == By::Beyond {
                 self.unsettled.add(demand.levels.counters());
             }
-            return Next::Counted { counted, given_back };
+            return Next::Counted(counted);
         }
         let waiting = match waited {
             Some(mut waiting) => {

@@ -105,17 +105,25 @@ impl State {
         if let Some(poller) = &mut self.poller {
             poller.tick(&mut self.limiter, &mut self.metrics);
         }
-        let now = logged(Gateway.now());
-        let since = now.duration_since(self.flushed);
-        // If other ticks come more often. A clock that has stepped back has this wait no longer than usual.
-        let is_due = now < self.flushed || since.as_millis() >= u128::from(TICK);
+        let is_due = self.poller.is_none() && self.fleet.is_none() || self.is_flush_due();
         if is_due {
-            self.flushed = now;
             self.flush();
         }
         if let Some(fleet) = self.fleet.as_mut().filter(|_| is_due || self.limiter.is_busy()) {
             fleet.tick(&mut self.limiter);
         }
+    }
+
+    /// Whether sums are to be flushed on this tick, if ticks come more often.
+    fn is_flush_due(&mut self) -> bool {
+        let now = logged(Gateway.now());
+        let since = now.duration_since(self.flushed);
+        // A clock that has stepped back has this wait no longer than usual.
+        let is_due = now < self.flushed || since.as_millis() >= u128::from(TICK - SHORT_TICK / 2);
+        if is_due {
+            self.flushed = now;
+        }
+        is_due
     }
 
     /// Takes the answer to a call of the root.

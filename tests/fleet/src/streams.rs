@@ -105,7 +105,7 @@ impl Run {
             false => client.charge(counters, &mut host, &demand, &mut standings),
             true => counters
                 .charge_levels(&mut host, &demand, None, &mut standings)
-                .map(|Outcome { counted, given_back, .. }| Next::Counted { counted, given_back }),
+                .map(|Outcome { counted, .. }| Next::Counted(counted)),
         };
         self.streams[stream as usize].request = Some((demand, standings));
         self.follow(stream, next.expect("a request is counted"));
@@ -114,7 +114,7 @@ impl Run {
     fn follow(&mut self, stream: u32, next: Next) {
         match next {
             Next::Waits(waiting) => self.wait(stream, waiting),
-            Next::Counted { counted, .. } => self.decided(stream, counted),
+            Next::Counted(counted) => self.decided(stream, counted),
         }
     }
 

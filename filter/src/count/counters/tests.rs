@@ -112,11 +112,15 @@ fn a_malformed_entry_is_begun_again_by_the_request_that_finds_it_and_a_lost_race
         let alice = counters.counter(ALICE.0, ALICE.1);
         compare_and_swap(&mut host, alice.entry.as_bytes(), None, b"not ours").unwrap();
         assert_eq!(counters.standing(&mut host, &alice, &minutely(1)).unwrap()[0].used, 0);
-        assert_eq!(counters.take_repairs(), 0, "looking changes nothing");
+        assert_eq!(counters.take_noted().repairs, 0, "looking changes nothing");
         host.conflicts = conflicts;
         let admitted = [(); 3]
             .map(|()| count(&mut counters, &mut host, ALICE, &minutely(1), 1).unwrap().0.is_admitted());
-        assert_eq!((admitted, counters.take_repairs()), ([true, false, false], 1), "{conflicts} conflicts");
+        assert_eq!(
+            (admitted, counters.take_noted().repairs),
+            ([true, false, false], 1),
+            "{conflicts} conflicts"
+        );
     }
 }
 

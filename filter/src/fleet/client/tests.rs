@@ -132,7 +132,7 @@ fn waits(next: Next) -> (Waiting, Call) {
 }
 
 fn admission(next: &Next) -> Admission {
-    let Next::Counted { counted, .. } = next else { panic!("{next:?}") };
+    let Next::Counted(counted) = next else { panic!("{next:?}") };
     counted.admission
 }
 
@@ -237,7 +237,7 @@ fn while_the_ledger_is_away_one_request_in_a_pause_tries_and_another_at_once_if_
                     worker.client.ended(&mut worker.counters, &mut host, &waiting);
                 }
             }
-            counted @ Next::Counted { .. } => {
+            counted @ Next::Counted(_) => {
                 assert_eq!((asks, admission(&counted)), (false, Admission::Denied), "{millis}");
             }
         }
@@ -277,7 +277,7 @@ fn the_calls_of_a_request_end_when_its_time_does() {
                     found.push(again.take_call().unwrap().timeout);
                     waiting = Some(again);
                 }
-                counted @ Next::Counted { .. } => {
+                counted @ Next::Counted(_) => {
                     assert_eq!(admission(&counted), Admission::Denied, "{failures:?}");
                 }
             }

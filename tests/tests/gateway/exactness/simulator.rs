@@ -51,12 +51,13 @@ fn eight_vms_on_threads_of_their_own_share_600_exactly() {
 fn a_hundred_thousand_keys_that_live_at_once_get_each_exactly_their_limit() {
     const KEYS: usize = 100_000;
     const LIMIT: u32 = 2;
-    let (list, policy) = (KeyList::of(KEYS), policy(LIMIT, 0));
+    let (list, policy) = (KeyList::in_pages(KEYS, 1), policy(LIMIT, 0));
     let policy = policy.with("directory", json!({"cluster": "keys", "path": "/keys"}));
-    let document = move |_: &host_sim::Request| host_sim::Response::ok().body(list.answer("/keys", None).2);
-    let mut host = Host::builder().workers(VMS).cluster("keys", document).build();
+    let page =
+        move |request: &host_sim::Request| host_sim::Response::ok().body(list.answer(request.path(), None).2);
+    let mut host = Host::builder().workers(VMS).cluster("keys", page).build();
     host.load(module(), plugin(&policy)).unwrap();
-    // The list is read and stored in slices.
+    // The list is stored a part on each tick.
     host.advance(Duration::from_secs(4));
     for round in 0..=LIMIT {
         // Every key has had its turn before one has another, and then in another VM.
