@@ -8,6 +8,7 @@ use super::host::Host;
 use super::limiter::{Decider, Limiter};
 use super::refusal::Refusal;
 use super::view::Known;
+use crate::count::counters::Counters;
 use crate::fleet::client::{Call, Client, Heard};
 use crate::fleet::messages::AnswerError;
 use crate::fleet::{Waiting, WaitingRequest};
@@ -20,18 +21,12 @@ impl Limiter {
     /// A tick: states what nobody waits for. Returns the call to be made.
     pub fn tick(&mut self, host: &mut impl Host) -> Option<Call> {
         self.counting().client().filter(|client| client.has_work())?;
-        self.client(host, |context| {
-            let (counters, client, host) = context.opened()?;
-            Ok(client.and_then(|client| client.tick(counters, host)))
-        })
+        self.client(host, Client::tick)
     }
 
     /// The call of a tick has ended. Returns the next one.
     pub fn tick_answered(&mut self, host: &mut impl Host, responded: Responded) -> Option<Call> {
-        self.client(host, |context| {
-            let (counters, client, host) = context.opened()?;
-            Ok(client.and_then(|client| client.tick_answered(counters, host, responded)))
-        })
+        self.client(host, |client, counters, host| client.tick_answered(counters, host, responded))
     }
 
     /// Whether the next tick is to come soon.
@@ -42,23 +37,26 @@ impl Limiter {
 
     /// The stream of a request has ended while it waited.
     pub fn ended(&mut self, host: &mut impl Host, waiting: &WaitingRequest) {
-        self.client(host, |context| {
-            let (counters, client, host) = context.opened()?;
-            client.into_iter().for_each(|client| client.ended(counters, host, waiting));
-            Ok(None::<Call>)
+        self.client(host, |client, counters, host| {
+            client.ended(counters, host, waiting);
+            None
         });
     }
 
-    fn client<H: Host, T>(
+    /// Has the client of the ledger take a step, if there is one.
+    fn client<H: Host>(
         &mut self,
         host: &mut H,
-        step: impl FnOnce(&mut Context<'_, H>) -> Result<Option<T>, DecideError>,
-    ) -> Option<T> {
+        step: impl FnOnce(&mut Client, &mut Counters, &mut H) -> Option<Call>,
+    ) -> Option<Call> {
         let mut context = self.context(host);
-        step(&mut context).unwrap_or_else(|error| {
-            context.log_error("the fleet's counters could not be opened", error);
-            None
-        })
+        match context.opened() {
+            Ok((counters, client, host)) => step(client?, counters, host),
+            Err(error) => {
+                context.log_error("the fleet's counters could not be opened", error);
+                None
+            }
+        }
     }
 
     /// Goes on with a request whose call has ended. It may have to wait again. `headers` is its header map, as in [`Limiter::decide`].

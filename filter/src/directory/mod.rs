@@ -99,20 +99,14 @@ pub struct Directory {
 }
 
 /// A poll to send: `GET` of this path.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Poll<'d> {
-    /// The gateway's cluster.
-    pub cluster: &'d str,
-    /// The `:authority`.
-    pub authority: &'d str,
+    /// The service, and how it is reached.
+    pub service: &'d DirectorySettings,
     /// The path, with what is asked for.
     pub path: String,
-    /// The value of `authorization`.
-    pub authorization: Option<String>,
     /// The value of `if-none-match`.
     pub if_none_match: Option<String>,
-    /// Longest wait for the answer, in milliseconds.
-    pub timeout: u32,
 }
 
 /// The state of the list, as its leader knows it.
@@ -281,12 +275,9 @@ impl Directory {
         let Self { settings, leading, .. } = self;
         let (ask, etag) = leading.as_mut()?.ask(settings, now)?;
         Some(Poll {
-            cluster: &settings.cluster,
-            authority: settings.authority(),
+            service: settings,
             path: path(&settings.path, &ask),
-            authorization: settings.bearer.as_ref().map(|token| format!("Bearer {}", token.expose())),
             if_none_match: Some(etag.to_owned()).filter(|etag| !etag.is_empty()),
-            timeout: settings.timeout_milliseconds(),
         })
     }
 

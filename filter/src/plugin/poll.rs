@@ -94,14 +94,15 @@ fn log(news: Option<News>) {
     }
 }
 
-fn send(poll: &Poll<'_>) -> Result<u32, HostError> {
+fn send(Poll { service, path, if_none_match }: &Poll<'_>) -> Result<u32, HostError> {
+    let authorization = service.bearer.as_ref().map(|bearer| format!("Bearer {}", bearer.expose()));
     let mut headers = vec![
         (":method", "GET"),
-        (":path", poll.path.as_str()),
-        (":authority", poll.authority),
+        (":path", path),
+        (":authority", service.authority()),
         ("accept", "application/json"),
     ];
-    headers.extend(poll.authorization.as_deref().map(|value| ("authorization", value)));
-    headers.extend(poll.if_none_match.as_deref().map(|etag| ("if-none-match", etag)));
-    host::http_call(poll.cluster, headers, None, poll.timeout)
+    headers.extend(authorization.as_deref().map(|value| ("authorization", value)));
+    headers.extend(if_none_match.as_deref().map(|etag| ("if-none-match", etag)));
+    host::http_call(&service.cluster, headers, None, service.timeout_milliseconds())
 }
