@@ -232,7 +232,11 @@ impl Counters {
         }
     }
 
-    pub(super) fn settle(
+    /// Settles a charge of one counter. `standings` becomes where it stands afterwards. Returns the instant.
+    ///
+    /// # Errors
+    /// If it is not settled. The charge then stands.
+    pub fn settle(
         &mut self,
         host: &mut impl CounterHost,
         counter: &Counter,
