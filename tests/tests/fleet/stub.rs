@@ -1,7 +1,8 @@
 //! A ledger that answers what a test says, at a distance.
 
-use std::sync::Arc;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,6 +19,14 @@ pub(crate) struct Stub {
     pub(crate) way: Way,
     _server: Server,
     calls: Arc<AtomicUsize>,
+    told: Arc<Mutex<Told>>,
+}
+
+/// What the store of an epoch was told.
+#[derive(Default)]
+struct Told {
+    epoch: u128,
+    counters: HashSet<String>,
 }
 
 impl Stub {
@@ -25,22 +34,38 @@ impl Stub {
     pub(crate) fn start(answer: impl Fn(&Value) -> Value + Send + Sync + 'static) -> Self {
         let calls = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&calls);
+        let told = Arc::new(Mutex::new(Told { epoch: 1, ..Told::default() }));
+        let tells = Arc::clone(&told);
         let answer_all = move |request: http::Request<Bytes>| {
             counted.fetch_add(1, Ordering::SeqCst);
             let call: Value = serde_json::from_slice(request.body()).unwrap_or_default();
             let statements = call["items"].as_array().into_iter().flatten();
             let now = u64::try_from(clock::now().as_millis()).unwrap_or_default();
+            let mut told = tells.lock().unwrap();
+            let counters = statements.clone().filter_map(|statement| statement["counter"].as_str());
+            told.counters.extend(counters.map(str::to_owned));
             let answers: Vec<_> = statements.map(&answer).collect();
-            let body = json!({"epoch": "00000000000000000000000000000001", "now": now, "items": answers});
+            let body = json!({"epoch": format!("{:032x}", told.epoch), "now": now, "items": answers});
             Response::new(body.to_string().into())
         };
         let server = Server::start(answer_all).unwrap();
-        Self { way: Way::to(server.address(), Duration::ZERO).unwrap(), _server: server, calls }
+        Self { way: Way::to(server.address(), Duration::ZERO).unwrap(), _server: server, calls, told }
     }
 
     /// Calls so far.
     pub(crate) fn calls(&self) -> usize {
         self.calls.load(Ordering::SeqCst)
+    }
+
+    /// From here on its store has another epoch, and was told nothing.
+    pub(crate) fn begin_epoch(&self) {
+        let mut told = self.told.lock().unwrap();
+        *told = Told { epoch: told.epoch + 1, ..Told::default() };
+    }
+
+    /// How many counters the store was told of since its epoch began.
+    pub(crate) fn told(&self) -> usize {
+        self.told.lock().unwrap().counters.len()
     }
 
     /// A gateway that calls it.

@@ -127,3 +127,40 @@ fn no_request_waits_longer_than_the_timeout_for_a_ledger_that_is_slow_or_dies() 
     println!("{all:?}");
     assert!(all.iter().all(|(_, longest)| *longest <= TIMEOUT + SLACK), "{all:?}");
 }
+
+#[test]
+fn a_store_that_begins_anew_is_told_of_ten_thousand_counters_in_a_table_for_a_million_while_it_settles() {
+    const KEYS: usize = 10_000;
+    const CLIENTS: usize = 8;
+    /// As long as the ledger of a new store grants nothing.
+    const SETTLING: Duration = Duration::from_secs(2);
+    let key = |number: usize| format!("key-{number}");
+    let plan = json!({"many": {"standard": ["600/hour"]}});
+    let policy = Policy::contract().unwrap().with("plans", plan).with("fleet", json!({"cluster": "ledger"}));
+    let policy = policy.with("counters", json!({"known": 1_000_000, "strangers": 8192}));
+    let policy =
+        (0..KEYS).fold(policy, |policy, number| policy.subscriber(&key(number), "many", &key(number)));
+    let stub = Stub::start(granted);
+    let gateway = stub.gateway(&policy, 2);
+    std::thread::scope(|scope| {
+        for first in 0..CLIENTS {
+            let (gateway, key) = (&gateway, &key);
+            scope.spawn(move || {
+                let client = Client::to(gateway.address()).unwrap();
+                for number in (first..KEYS).step_by(CLIENTS) {
+                    assert_eq!(client.send(&get("/links").key(&key(number))).unwrap().status(), 200);
+                }
+            });
+        }
+    });
+    // Until then, all that was used is stated and answered.
+    clock::pass(Duration::from_secs(3));
+    stub.begin_epoch();
+    let began = clock::now();
+    // A gateway without requests hears of it within a term.
+    assert_eq!(gateway.send(&get("/links").key(&key(0))).unwrap().status(), 200);
+    clock::eventually("all counters are stated", PATIENCE, || (stub.told() == KEYS).then_some(())).unwrap();
+    let took = clock::now() - began;
+    println!("{KEYS} counters in {took:?}");
+    assert!(took < SETTLING, "{took:?}");
+}

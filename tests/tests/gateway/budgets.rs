@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex};
 use host_sim::{CodeCache, Compiler, Host, Module, Plugin, Request, Response};
 use serde_json::{Value, json};
 use tests::artifacts;
-use tests::policy::{Policy, hash};
+use tests::key_list::KeyList;
+use tests::policy::Policy;
 
 /// What one request may cost, over all callbacks of its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -236,26 +237,21 @@ fn a_request_costs_no_more_than_its_budget() {
 fn many_busy_keys_cost_little_more_than_a_few() {
     let module = metered();
     let per_request = |keys: u32| {
-        let hashes: Vec<_> = (0..keys).map(|number| hash(&format!("key-{number}"))).collect();
+        let list = KeyList::in_pages(keys as usize, keys as usize);
         // Each key is a subscriber's of the directory; inline they would be too many.
         let configuration = json!({
             "plans": {"pro": {"standard": ["1000000/minute"]}},
             "directory": {"cluster": "keys", "path": "/keys"},
             "headers": {"ietf": false, "expose_cors": false, "upstream": "absent"},
         });
-        let rows: Vec<_> = hashes
-            .iter()
-            .map(|hash| json!({"sha256": hash.trim_start_matches("sha256:"), "subscriber": "s", "plan": "pro"}))
-            .collect();
-        let document = json!({"keys": rows}).to_string();
         let instructions = Arc::new(Mutex::new(0_u64));
         let sink = Arc::clone(&instructions);
         let mut host = Host::builder()
-            .cluster("keys", move |_| Response::ok().body(document.clone()))
+            .cluster("keys", move |request| Response::ok().body(list.answer(request.path(), None).2))
             .on_trace(move |callback| *sink.lock().expect("the sum") += callback.instructions.unwrap_or(0))
             .build();
         host.load(&module, plugin(&configuration)).expect("the filter");
-        // The list is read and stored in slices.
+        // The list is stored a part on each tick.
         host.advance(std::time::Duration::from_secs(3));
         let round = |requests: u32| {
             *instructions.lock().expect("the sum") = 0;
