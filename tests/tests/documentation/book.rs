@@ -151,8 +151,7 @@ fn every_metric_and_response_code_detail_that_a_page_names_exists() {
         None => name.replace('.', "_"),
     };
     let in_quotes = |text: &str| text.split('"').skip(1).step_by(2).map(shown).collect::<Vec<_>>();
-    let mut known: BTreeSet<_> =
-        shipped("filter/src").iter().flat_map(|text| in_quotes(text)).collect();
+    let mut known: BTreeSet<_> = shipped("filter/src").iter().flat_map(|text| in_quotes(text)).collect();
     known.insert("weir_requests_total".to_owned());
     // The rest is read back from a running backend and a running Envoy, by the suite `deployment`.
     let observed = shipped("envoy/prometheus").into_iter().chain(shipped("envoy/grafana"));
