@@ -118,7 +118,7 @@ pub(crate) struct Predicted<'p> {
 }
 
 impl CasPredictor {
-    /// A predictor for a table of so many entries.
+    /// A predictor for a table with this number of entries.
     pub(crate) fn new(entries: u32) -> Self {
         let entries = usize::try_from(entries).unwrap_or(MOST_SLOTS);
         let slots = entries.saturating_mul(SLOTS_OF_AN_ENTRY).clamp(2, MOST_SLOTS).next_power_of_two();

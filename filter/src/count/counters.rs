@@ -42,7 +42,7 @@ pub struct Counters {
     pub(super) noted: Noted,
 }
 
-/// What happens to counters beside what a request is told.
+/// What happened to counters, apart from the results of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Noted {
     /// Malformed entries that were begun again.

@@ -356,7 +356,7 @@ impl Client {
 
     /// Another configuration follows.
     pub fn retire(&mut self) {
-        (self.is_retired, self.walk) = (true, None);
+        (self.is_retired, self.walk, self.urgent) = (true, None, 0);
     }
 
     /// Takes over what a configuration that ends has not stated yet.
