@@ -100,7 +100,8 @@ impl World {
         let keys = Keys::seed(backend, &database)?;
         // Short links live at the gateway, so the backend has to know its address before the gateway can know the
         // backend's.
-        let address = free_address()?;
+        let held = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free loopback port")?;
+        let address = held.local_addr()?;
         let backend = Backend::serve(backend, &database, Some(&format!("http://{address}")))?;
 
         let setup = Setup::new(Policy::deployed()?, Upstream::At(backend.address()))
@@ -117,6 +118,8 @@ impl World {
             GatewayKind::HostSim => Gateway::HostSim(sibling("host-sim")?),
             GatewayKind::Envoy => Gateway::Envoy,
         };
+        // Until now the system could give the port to nobody else.
+        drop(held);
         let gateways =
             setups.into_iter().map(|setup| Served::start(&gateway, setup)).collect::<Result<_, _>>()?;
         Ok(Self { address, keys, gateways, ledger, _backend: backend, _folder: folder })
@@ -163,9 +166,4 @@ fn fresh_folder() -> anyhow::Result<TempDir> {
         .prefix("demo-")
         .tempdir_in(&target)
         .with_context(|| format!("no folder in {}", target.display()))
-}
-
-fn free_address() -> anyhow::Result<SocketAddr> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free loopback port")?;
-    Ok(listener.local_addr()?)
 }
