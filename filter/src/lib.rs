@@ -30,8 +30,8 @@
 //! # Folders
 //!
 //! Dependencies point one way: `plugin` → {`decide`, `host`}, `decide` → {`request`, `directory`, `fleet`}, `directory` and `fleet` → {`event`,
-//! `count`}, `directory` and `event` → `config`, `config` → {`request`, `count`}. `time`, `window`, `quota`, `grpc`, `rules` and `log_limiter` depend on
-//! none of these.
+//! `count`}, `directory` and `event` → `config`, `config` → {`request`, `count`}, these and `quota` → `read`. `time`, `window`, `grpc`, `rules` and
+//! `log_limiter` depend on none of these.
 
 #![cfg_attr(
     not(test),
@@ -53,6 +53,7 @@ pub mod fleet;
 pub mod grpc;
 pub mod log_limiter;
 pub mod quota;
+mod read;
 pub mod request;
 pub mod rules;
 pub mod time;

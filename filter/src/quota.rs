@@ -5,17 +5,18 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 
+use crate::read::words;
 use crate::time::Timestamp;
 use crate::window::{HOUR, Window};
 
-/// Whether requests beyond a quota are refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    /// Refuse requests beyond the quota.
-    Enforced,
-    /// Count requests and report in metrics what would have been refused. Never refuse.
-    Shadow,
+words! {
+    /// Whether requests beyond a quota are refused.
+    pub enum Mode derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize) serde(rename_all = "snake_case") {
+        /// Refuse requests beyond the quota.
+        "enforced" => Enforced,
+        /// Count requests and report in metrics what would have been refused. Never refuse.
+        "shadow" => Shadow,
+    }
 }
 
 /// At most `limit` units in each `window`; the draft's `q` and `w`.

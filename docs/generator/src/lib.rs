@@ -2,7 +2,7 @@
 
 mod reference;
 
-use filter::config::schema;
+use filter::config;
 
 /// A file that is made from the code.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub struct Generated {
 /// The JSON Schema of the configuration and the page that shows it.
 #[must_use]
 pub fn files() -> [Generated; 2] {
-    let schema = schema::document();
+    let schema = config::schema();
     [
         Generated { path: "docs/schema.json", text: format!("{schema:#}\n") },
         Generated { path: "docs/src/configuration.md", text: reference::page(&schema) },

@@ -6,12 +6,12 @@ use core::ops::RangeInclusive;
 #[cfg(feature = "schema")]
 use serde_json::json;
 
-use super::error::{ConfigError, Instead};
 use super::leaf::{HeaderName, MetadataPath, Units};
-use super::read::{NonEmpty, Value, fields, forms};
-#[cfg(feature = "schema")]
-use super::schema::given;
 use crate::grpc;
+use crate::read::error::{ConfigError, Instead};
+#[cfg(feature = "schema")]
+use crate::read::schema::given;
+use crate::read::{NonEmpty, Value, fields, forms};
 
 /// Units that a request of a class consumes when it arrives, and the place of its actual cost. JSON: a number, or an object.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,9 +2,9 @@
 
 use sha2::{Digest as _, Sha256};
 
-use super::error::ConfigError;
-use super::read::{Value, forms};
 use crate::count::fingerprint::KeyDigest;
+use crate::read::error::ConfigError;
+use crate::read::{Value, forms};
 
 /// SHA-256 of an API key.
 #[must_use]

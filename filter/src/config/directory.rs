@@ -3,9 +3,9 @@
 use core::fmt;
 
 use super::leaf::{Authority, Path, Seconds, Text};
-use super::read::fields;
 use super::service::{Secret, authority};
 use super::strangers::NotReady;
+use crate::read::fields;
 
 /// Upper bound of a poll's timeout, in seconds.
 const MAX_TIMEOUT: u32 = 5;

@@ -5,11 +5,11 @@ use core::fmt;
 #[cfg(feature = "schema")]
 use serde_json::json;
 
-use super::error::{At as _, ConfigError};
 use super::leaf::{Authority, Millis, Text};
-use super::read::{Value, fields, forms};
 use super::service::{Secret, authority};
 use crate::count::holding::{Beyond, Sharing};
+use crate::read::error::{At as _, ConfigError};
+use crate::read::{Value, fields, forms};
 
 /// How much use is held in advance, in milliseconds: what follows a burst for as long as its rate is not forgotten.
 const AHEAD: u32 = 10_000;
@@ -32,7 +32,7 @@ fields! {
         /// gateway goes without asking when the ledger has nothing left.
         term: Millis<500, 2_000> = "1s",
         /// Policy for a request that finds too little in its gateway's share while the ledger does not answer.
-        pub on_unavailable: OnUnavailable = {"local": 10},
+        pub on_unavailable: Beyond = {"local": 10},
     }
 }
 
@@ -62,24 +62,9 @@ impl FleetSettings {
     /// How quotas are shared. `in_shadow`: nothing is refused.
     #[must_use]
     pub fn sharing(&self, in_shadow: bool) -> Sharing {
-        let beyond = match self.on_unavailable {
-            OnUnavailable::Local(percent) => Beyond::Percent(percent),
-            OnUnavailable::Allow => Beyond::All,
-            OnUnavailable::Deny => Beyond::Nothing,
-        };
-        Sharing { timeout: self.timeout.0, term: self.term.0, ahead: AHEAD, beyond, in_shadow }
+        let (timeout, term, beyond) = (self.timeout.0, self.term.0, self.on_unavailable);
+        Sharing { timeout, term, ahead: AHEAD, beyond, in_shadow }
     }
-}
-
-/// Policy for a request that finds too little in its gateway's share while the ledger does not answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnUnavailable {
-    /// Each gateway admits this percentage of the limit beyond its share, at least one request, in the whole window.
-    Local(u8),
-    /// Forward the request.
-    Allow,
-    /// Answer 503.
-    Deny,
 }
 
 fields! {
@@ -91,12 +76,12 @@ fields! {
 }
 
 forms! {
-    OnUnavailable: r#""allow", "deny", or {"local": 10} for a percentage of the limit"#,
+    Beyond: r#""allow", "deny", or {"local": 10} for a percentage of the limit"#,
     |definitions| json!({"anyOf": [{"const": "allow"}, {"const": "deny"}, Local::schema(definitions)]});
-    Value::Text(text) if text == "allow" => Ok(Self::Allow),
-    Value::Text(text) if text == "deny" => Ok(Self::Deny),
+    Value::Text(text) if text == "allow" => Ok(Self::All),
+    Value::Text(text) if text == "deny" => Ok(Self::Nothing),
     object @ Value::Object(_) => match Local::read(object)? {
-        Local { local: percent @ 1..=100 } => Ok(Self::Local(percent as u8)),
+        Local { local: percent @ 1..=100 } => Ok(Self::Percent(percent as u8)),
         Local { local } => Err(ConfigError::new("expected 1 to 100 percent").given(&local)).at("local"),
     },
 }

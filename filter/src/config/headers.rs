@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use super::leaf::Origin;
-use super::read::{NonEmpty, Value, fields, forms, words};
+use crate::read::{NonEmpty, Value, fields, forms, words};
 
 fields! {
     /// Headers that the filter adds to responses.

@@ -6,8 +6,8 @@ use core::num::NonZeroU32;
 #[cfg(feature = "schema")]
 use serde_json::json;
 
-use super::error::ConfigError;
-use super::read::{Value, forms};
+use crate::read::error::ConfigError;
+use crate::read::{Value, forms};
 use crate::window::UNITS;
 
 /// Defines texts: what the schema says beside the type, the same as a function, and what a text is that does not fit.

@@ -1,26 +1,22 @@
 //! The checked configuration: [`Config::from_json`] returns only a configuration that can be in force.
 //!
-//! [`Settings`] has the fields; the JSON Schema and the reference are made from it. A value checks itself while it is read, and what fields
+//! [`Settings`] has the fields; the JSON Schema and the reference are made from it. A value checks itself while it is read ([`crate::read`]), and what fields
 //! have to do with each other is checked afterwards, in place. A configuration is refused as a whole, with its first error.
 //!
 //! Dependencies point one way: this file → `settings` → {`subscribers`, `directory`, `fleet`, `operators`, `headers`} → {`strangers`, `roster`,
-//! `service`} → `plans` → {`requests`, `cost`, `rate`} → {`leaf`, `digest`} → `read` → `error`.
+//! `service`} → `plans` → {`requests`, `cost`, `rate`} → {`leaf`, `digest`}.
 
 mod cost;
 mod digest;
 mod directory;
-mod error;
 mod fleet;
 mod headers;
 mod leaf;
 mod operators;
 mod plans;
 pub mod rate;
-mod read;
 mod requests;
 pub mod roster;
-#[cfg(feature = "schema")]
-pub mod schema;
 mod service;
 mod settings;
 mod strangers;
@@ -33,15 +29,11 @@ use core::mem;
 pub use self::cost::{CostSource, Refund};
 pub use self::digest::{digest, hex, parse_digest, parse_key};
 pub use self::directory::DirectorySettings;
-use self::error::{At as _, each};
-pub use self::error::{ConfigError, SECRET_FIELDS};
-pub use self::fleet::{FleetSettings, OnUnavailable};
+pub use self::fleet::FleetSettings;
 pub use self::headers::{AllowOrigin, HeaderOptions, LimitHeader, UpstreamHeaders};
 pub use self::operators::OperatorSettings;
 pub use self::plans::{Catalog, Class, Entitlement, Entitlements, NO_PLAN};
 pub use self::rate::Grants;
-pub use self::read::Entries;
-pub(crate) use self::read::read_value;
 pub use self::requests::Match;
 use self::requests::check_path;
 pub use self::service::Secret;
@@ -51,12 +43,25 @@ pub use self::subscribers::{Agreement, CountBy, Subscribers};
 use crate::count::holding::Sharing;
 use crate::count::table::{Capacity, MAX_CAPACITY};
 use crate::quota::Mode;
+use crate::read::document;
+use crate::read::error::{At as _, each};
+pub use crate::read::{ConfigError, Entries};
 use crate::request::identity::KeySource;
 use crate::request::path::below;
 use crate::request::readings::{AmbiguousPath, Readings};
 
 /// Most bytes of a configuration. A VM that runs out of memory while it is configured leaves its gateway without limits.
 const MAX_BYTES: usize = 4 << 20;
+
+/// Fields that hold secrets or say where secrets are. Messages about them quote neither values nor names that were given.
+pub const SECRET_FIELDS: [&str; 4] = ["key_sources", "subscribers", "directory", "operators"];
+
+/// The JSON Schema of the configuration.
+#[cfg(feature = "schema")]
+#[must_use]
+pub fn schema() -> serde_json::Value {
+    crate::read::schema::document::<Settings>("Config", "Configuration of Weir")
+}
 
 /// A checked configuration: its settings as they were read, and what has been made of those that refer to others.
 #[derive(Debug)]
@@ -102,7 +107,7 @@ impl Config {
     /// # Errors
     /// The first error, with the path of its field.
     pub fn from_json(json: &[u8]) -> Result<Self, ConfigError> {
-        Self::read(json).and_then(Self::check).map_err(ConfigError::without_secrets)
+        Self::read(json).and_then(Self::check).map_err(|error| error.without_secrets(&SECRET_FIELDS))
     }
 
     fn read(json: &[u8]) -> Result<Settings, ConfigError> {
@@ -119,7 +124,7 @@ impl Config {
             );
             return Err(ConfigError::new(problem));
         }
-        read::document(json)
+        document(json)
     }
 
     fn check(mut settings: Settings) -> Result<Self, ConfigError> {

@@ -1,10 +1,10 @@
 //! The operators' endpoints: where they are, and the tokens of those who may call them.
 
 use super::digest::{KeyHash, digest};
-use super::error::{At as _, ConfigError, differ};
 use super::leaf::{Name, OperatorsPath};
-use super::read::{NonEmpty, fields};
 use crate::count::fingerprint::KeyDigest;
+use crate::read::error::{At as _, ConfigError, differ};
+use crate::read::{NonEmpty, fields};
 
 fields! {
     /// Endpoints at which operators see where a subscriber stands, and reset a quota.

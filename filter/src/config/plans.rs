@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::cost::{Cost, Refund};
-use super::error::{At as _, ConfigError, Instead, Quoted, differ, each};
 use super::leaf::{Name, PlanName};
 use super::rate::{Grant, Grants, QuotaTerms};
-use super::read::{Entries, fields};
 use super::requests::Match;
 use crate::count::entry::MAX_QUOTAS;
 use crate::quota::{Quota, QuotaSet};
+use crate::read::error::{At as _, ConfigError, Instead, Quoted, differ, each};
+use crate::read::{Entries, fields};
 use crate::request::readings::Readings;
 
 /// The plan under which requests without a known key are counted in metrics. No plan of a configuration has this name.

@@ -6,12 +6,12 @@ use core::str::FromStr;
 #[cfg(feature = "schema")]
 use serde_json::json;
 
-use super::error::ConfigError;
 use super::leaf::{Name, Units, duration};
-use super::read::{Entries, Value, fields, forms};
 #[cfg(feature = "schema")]
 use crate::count::entry::MAX_QUOTAS;
 use crate::quota::Mode;
+use crate::read::error::ConfigError;
+use crate::read::{Entries, Value, fields, forms};
 use crate::window::{DAY, Window};
 
 fields! {

@@ -1,10 +1,10 @@
 //! How requests are matched, and where they carry their key.
 
-use super::error::{At as _, ConfigError, Quoted};
 use super::leaf::{HeaderName, MetadataPath, Method, Path, Scheme, Text};
-use super::read::{NonEmpty, fields, forms};
+use crate::read::error::{At as _, ConfigError, Quoted};
 #[cfg(feature = "schema")]
-use super::schema::given;
+use crate::read::schema::given;
+use crate::read::{NonEmpty, fields, forms};
 use crate::request::identity::KeySource;
 use crate::request::path::below;
 use crate::request::readings::Readings;
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn methods_and_paths_match_as_documented() {
-        let rule = |json: &str| crate::config::read::document::<Match>(json.as_bytes()).unwrap();
+        let rule = |json: &str| crate::read::document::<Match>(json.as_bytes()).unwrap();
         let analytics = rule(r#"{"methods": ["GET"], "path": "/analytics"}"#);
         let redirects = rule(r#"{"path_prefix": "/r"}"#);
         let preflight = rule(r#"{"methods": ["OPTIONS"]}"#);

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 
 use super::leaf::Text;
 use super::rate::{Grant, Grants};
-use super::read::fields;
 use crate::count::fingerprint::KeyDigest;
+use crate::read::fields;
 
 /// A plan and what replaces its classes, by name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -5,9 +5,9 @@ use core::fmt;
 #[cfg(feature = "schema")]
 use serde_json::json;
 
-use super::error::{At as _, ConfigError, Quoted};
 use super::leaf::{Authority, Variable, is_authority};
-use super::read::{Value, fields, forms};
+use crate::read::error::{At as _, ConfigError, Quoted};
+use crate::read::{Value, fields, forms};
 
 /// The host that calls name where the name of the cluster has none. `.internal` is reserved for private use.
 const DEFAULT_AUTHORITY: &str = "weir.internal";

@@ -7,16 +7,14 @@ use super::leaf::{BasePath, MetadataPath, Name, Path, PlanName, PrefixBits, Refu
 use super::operators::OperatorSettings;
 use super::plans::Class;
 use super::rate::Grants;
-use super::read::{Entries, NonEmpty, fields, words};
 use super::requests::Match;
 use super::strangers::StrangerPolicy;
 use super::subscribers::{CountBy, Subscriber};
 use crate::count::table::Capacity;
-#[cfg(feature = "schema")]
-use crate::count::table::MAX_CAPACITY;
 use crate::quota::Mode;
+use crate::read::{Entries, NonEmpty, fields, words};
 use crate::request::identity::KeySource;
-use crate::request::readings::{EncodedSlash, MatrixParameters, UpstreamPaths};
+use crate::request::readings::UpstreamPaths;
 
 fields! {
     /// The configuration of Weir's filter.
@@ -146,59 +144,5 @@ words! {
         "allow" => Allow,
         /// Answer 503.
         "deny" => Deny,
-    }
-}
-
-words! {
-    /// Whether requests beyond a quota are refused.
-    impl Mode {
-        /// Refuse requests beyond the quota.
-        "enforced" => Enforced,
-        /// Count requests and report in metrics what would have been refused. Never refuse.
-        "shadow" => Shadow,
-    }
-}
-
-fields! {
-    /// Capacity of the tables, in records.
-    impl Capacity as "Capacity" {
-        /// Records of known keys. A key needs one for each class in which it has quotas. A configuration that needs more is refused.
-        known: u32 where {"minimum": 1, "maximum": MAX_CAPACITY / 2} = 262144,
-        /// Records of clients without a known key. Clients beyond the capacity share records, and so quotas.
-        strangers: u32 where {"minimum": 1, "maximum": MAX_CAPACITY / 2} = 8192,
-    }
-}
-
-fields! {
-    /// What the upstream does to paths. A declaration removes the readings that contradict it.
-    impl UpstreamPaths as "UpstreamPaths" {
-        /// Whether the upstream reads `//` as `/`.
-        merge_slashes: Option<bool>,
-        /// What the upstream does with `;…` at the end of a segment.
-        matrix_parameters: Option<MatrixParameters>,
-        /// What the upstream does with `%2F` and `%5C`.
-        encoded_slash: Option<EncodedSlash>,
-        /// Whether the upstream ignores the case of ASCII letters. Rules are then written in lower case.
-        ignore_case: bool = false,
-    }
-}
-
-words! {
-    /// What an upstream does with `;…` at the end of a segment.
-    impl MatrixParameters {
-        /// It does not belong to the segment's name.
-        "drop" => Drop,
-        /// It is a part of the segment's name.
-        "keep" => Keep,
-    }
-}
-
-words! {
-    /// What an upstream does with `%2F` and `%5C`.
-    impl EncodedSlash {
-        /// They separate segments.
-        "decode" => Decode,
-        /// They are a part of a segment.
-        "keep" => Keep,
     }
 }

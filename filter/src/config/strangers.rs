@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::error::{At as _, ConfigError};
 use super::leaf::Name;
 use super::plans::{Class, quota_set};
 use super::rate::QuotaTerms;
-use super::read::{Read as _, Value, fields, forms, words};
-#[cfg(feature = "schema")]
-use super::schema::given;
 #[cfg(feature = "schema")]
 use crate::count::entry::MAX_QUOTAS;
 use crate::quota::QuotaSet;
+use crate::read::error::{At as _, ConfigError};
+#[cfg(feature = "schema")]
+use crate::read::schema::given;
+use crate::read::{Read as _, Value, fields, forms, words};
 
 /// The class under which the addresses of strangers are counted.
 pub const ADDRESS_CLASS: &str = "address";

@@ -4,15 +4,15 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::digest::KeyHash;
-use super::error::{At as _, ConfigError, Instead, Quoted, differ};
 use super::leaf::Text;
 use super::plans::{Catalog, Class, Entitlement, Entitlements, for_each_class, quotas, replace};
 use super::rate::{Grant, Grants};
-use super::read::{fields, words};
 use super::roster::{Known, Owner, ParentTerms, Roster, Terms};
 use crate::count::entry::MAX_QUOTAS;
 use crate::count::fingerprint::{KeyDigest, Who};
 use crate::quota::{Quota, QuotaSet};
+use crate::read::error::{At as _, ConfigError, Instead, Quoted, differ};
+use crate::read::{fields, words};
 
 /// Most keys that a configuration lists. Every VM holds them once for each configuration that differs, and a VM that runs out of memory
 /// while it is configured leaves its gateway without limits.

@@ -4,6 +4,7 @@ mod secrecy;
 
 use super::*;
 use crate::quota::Mode;
+use crate::read::NonEmpty;
 use crate::request::readings::AmbiguousPath;
 use crate::window::Window;
 
@@ -25,7 +26,7 @@ fn the_least_configuration_has_the_documented_defaults() {
     let config = Config::from_json(br#"{"plans": {"free": {"standard": ["60/minute"]}}}"#).unwrap();
     let standard = Class::plain(leaf::Name("standard".into()));
     assert_eq!((config.catalog.classes, config.catalog.default_class), (vec![standard], 0));
-    let preflight = read::NonEmpty(vec![leaf::Method("OPTIONS".into())]);
+    let preflight = NonEmpty(vec![leaf::Method("OPTIONS".into())]);
     let preflight = Match { methods: Some(preflight), path: None, path_prefix: None };
     assert_eq!(config.rules, [(preflight, Rule::Exempt)]);
     assert_eq!(&*config.settings.base_path, "");
@@ -139,7 +140,7 @@ fn origins_are_any_or_listed() {
         ["https://app.example", "http://localhost:3000", "https://[::1]:8443", "capacitor://localhost"];
     assert_eq!(
         allowed(&format!("{origins:?}")),
-        Ok(AllowOrigin::List(read::NonEmpty(origins.map(|origin| leaf::Origin(origin.to_owned())).to_vec())))
+        Ok(AllowOrigin::List(NonEmpty(origins.map(|origin| leaf::Origin(origin.to_owned())).to_vec())))
     );
     for odd in [
         "null",

@@ -10,14 +10,16 @@ use siphasher::sip::SipHasher24;
 
 use crate::count::fingerprint::{Fingerprint, Salt};
 use crate::count::shared_data::{HostError, SharedData, Swap, compare_and_swap};
+use crate::read::fields;
 
-/// Capacity of the tables, in records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Capacity {
-    /// Records of known keys. A key needs one for each class in which it has quotas. A configuration that needs more is refused.
-    pub known: u32,
-    /// Records of clients without a known key. Clients beyond the capacity share records, and so quotas.
-    pub strangers: u32,
+fields! {
+    /// Capacity of the tables, in records.
+    pub struct Capacity as "Capacity" derive(Clone, Copy, Debug, PartialEq, Eq) {
+        /// Records of known keys. A key needs one for each class in which it has quotas. A configuration that needs more is refused.
+        pub known: u32 where {"minimum": 1, "maximum": MAX_CAPACITY / 2} = 262144,
+        /// Records of clients without a known key. Clients beyond the capacity share records, and so quotas.
+        pub strangers: u32 where {"minimum": 1, "maximum": MAX_CAPACITY / 2} = 8192,
+    }
 }
 
 /// Records for which a table has one entry.

@@ -11,8 +11,8 @@
 use serde_json::value::RawValue;
 
 use crate::config::roster::Terms;
-use crate::config::{Entries, read_value};
 use crate::count::fingerprint::KeyDigest;
+use crate::read::{Entries, read_value};
 
 /// The number of a load of the whole list. After a load, rows of other generations are removed.
 pub(super) type Generation = u16;

@@ -2,8 +2,9 @@
 
 use serde_json::value::RawValue;
 
-use super::{read_value, refused, with};
+use super::{refused, with};
 use crate::config::rate::Grants;
+use crate::read::read_value;
 
 #[test]
 fn what_is_no_configuration_is_refused() {

@@ -1,8 +1,12 @@
-//! Reads JSON into the types of the configuration. Every field is read here: its path, its default, unknown names, what a message quotes, and
+//! Reads JSON into types that declare their fields by [`fields`], their words by [`words`] or their forms by [`forms`]. Every field is read here: its path, its default, unknown names, what a message quotes, and
 //! its place in the JSON Schema are the same for all of them.
 //!
 //! serde_json splits one list or object at a time into the texts of its entries, which are read in turn. So no second copy of the document
 //! is in memory. serde_json's own errors would quote values, one of which may be an API key.
+
+pub(crate) mod error;
+#[cfg(feature = "schema")]
+pub(crate) mod schema;
 
 use core::fmt::{self, Display};
 use core::ops::Deref;
@@ -13,9 +17,10 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::error::{ConfigError, Instead, Quoted, Step};
+pub use self::error::ConfigError;
+use self::error::{Instead, Quoted, Step};
 #[cfg(feature = "schema")]
-use super::schema::Definitions;
+use self::schema::Definitions;
 
 /// One level of a JSON value.
 pub(crate) enum Value<'j> {
@@ -46,7 +51,7 @@ pub(crate) trait Read: Sized {
 }
 
 /// Reads a document. An error of syntax has its line and column, and quotes nothing.
-pub(super) fn document<T: Read>(json: &[u8]) -> Result<T, ConfigError> {
+pub(crate) fn document<T: Read>(json: &[u8]) -> Result<T, ConfigError> {
     read_value(serde_json::from_slice(json).map_err(syntax)?)
 }
 
@@ -104,7 +109,7 @@ impl<'j> Value<'j> {
 
     /// The error about a value that is not as expected.
     #[cold]
-    pub(super) fn refused<T>(self, expected: impl Display) -> Result<T, ConfigError> {
+    pub(crate) fn refused<T>(self, expected: impl Display) -> Result<T, ConfigError> {
         let found = match self {
             // The message quotes these.
             Self::Number(_) | Self::Text(_) => "",
@@ -145,12 +150,12 @@ impl<'j> Deserialize<'j> for Names<'j> {
 }
 
 /// The fields of an object.
-pub(super) struct Fields<'j>(Vec<(String, &'j RawValue)>);
+pub(crate) struct Fields<'j>(Vec<(String, &'j RawValue)>);
 
 impl<'j> Fields<'j> {
     /// Refuses a field that is not one of `names`.
     #[inline(never)]
-    pub(super) fn of(value: Value<'j>, names: &[&str], expected: &str) -> Result<Self, ConfigError> {
+    pub(crate) fn of(value: Value<'j>, names: &[&str], expected: &str) -> Result<Self, ConfigError> {
         let Value::Object(fields) = value else { return value.refused(expected) };
         match fields.iter().find(|(name, _)| !names.contains(&name.as_str())) {
             Some((given, _)) => {
@@ -161,7 +166,7 @@ impl<'j> Fields<'j> {
     }
 
     /// Reads the field, or its default.
-    pub(super) fn read<T: Read>(&self, name: &'static str, default: Option<&str>) -> Result<T, ConfigError> {
+    pub(crate) fn read<T: Read>(&self, name: &'static str, default: Option<&str>) -> Result<T, ConfigError> {
         match (self.0.iter().find(|(given, _)| given == name), default) {
             (Some((_, json)), _) => read_at(json, name),
             (None, Some(default)) => read_at(parse(default)?, name),
@@ -181,7 +186,7 @@ impl<'j> Fields<'j> {
 ///
 /// All but names, `derive` and types is optional. `or` names a function that reads the short form of the object, a text. `checked by` names a
 /// method that refuses fields that do not fit together. `where` adds keywords to the schema. Fields without a default are required, unless
-/// their type is optional. With `impl` in place of `struct`, the type is defined elsewhere.
+/// their type is optional.
 macro_rules! fields {
     ($(#[doc = $doc:literal])+ $vis:vis struct $name:ident as $title:literal derive($($derive:ident),*)
         $(or $text:literal $keywords:tt by $parse:path,)? $(checked by $check:ident)? $(where $more:tt)? { $(
@@ -192,22 +197,10 @@ macro_rules! fields {
         #[derive($($derive),*)]
         $vis struct $name { $($(#[doc = $about])+ $of $field: $type,)+ }
 
-        $crate::config::read::fields! {
-            $(#[doc = $doc])+ impl $name as $title
-            $(or $text $keywords by $parse,)? $(checked by $check)? $(where $more)? { $(
-                $(#[doc = $about])+ $field $(as $alias)?: $type $(where $bounds)? $(= $default)? $(=> $example)*,
-            )+ }
-        }
-    };
-    ($(#[doc = $doc:literal])+ impl $name:ident as $title:literal
-        $(or $text:literal $keywords:tt by $parse:path,)? $(checked by $check:ident)? $(where $more:tt)? { $(
-        $(#[doc = $about:literal])+
-        $field:ident $(as $alias:literal)?: $type:ty $(where $bounds:tt)? $(= $default:tt)? $(=> $example:tt)*,
-    )+ }) => {
-        impl $crate::config::read::Read for $name {
-            fn read(value: $crate::config::read::Value<'_>) -> Result<Self, $crate::config::ConfigError> {
-                use $crate::config::read::{Fields, fields};
-                $(if let $crate::config::read::Value::Text(text) = &value {
+        impl $crate::read::Read for $name {
+            fn read(value: $crate::read::Value<'_>) -> Result<Self, $crate::read::ConfigError> {
+                use $crate::read::{Fields, fields};
+                $(if let $crate::read::Value::Text(text) = &value {
                     return $parse(text);
                 })?
                 let fields = Fields::of(value, &[$(fields!(@name $field $($alias)?)),+], fields!(@expected $($text)?))?;
@@ -219,9 +212,9 @@ macro_rules! fields {
             }
 
             #[cfg(feature = "schema")]
-            fn schema(definitions: &mut $crate::config::schema::Definitions) -> serde_json::Value {
-                use $crate::config::read::fields;
-                use $crate::config::schema::{Field, field};
+            fn schema(definitions: &mut $crate::read::schema::Definitions) -> serde_json::Value {
+                use $crate::read::fields;
+                use $crate::read::schema::{Field, field};
                 let fields = [$(field::<$type>(definitions, &Field {
                     name: fields!(@name $field $($alias)?),
                     about: concat!($($about, "\n"),+),
@@ -244,37 +237,33 @@ macro_rules! fields {
     (@keywords) => { serde_json::json!({}) };
     (@keywords $keywords:tt) => { serde_json::json!($keywords) };
 }
-pub(super) use fields;
+pub(crate) use fields;
 
-/// Defines an enumeration by the words that stand for its values. With `impl` in place of `enum`, the type is defined elsewhere.
+/// Defines an enumeration by the words that stand for its values. `derive` may be followed by an attribute for what is derived.
 macro_rules! words {
-    ($(#[doc = $doc:literal])+ $vis:vis enum $name:ident derive($($derive:ident),*) {
+    ($(#[doc = $doc:literal])+ $vis:vis enum $name:ident derive($($derive:ident),*) $($of_derive:meta)? {
         $($(#[doc = $about:literal])+ $word:literal => $variant:ident,)+
     }) => {
         $(#[doc = $doc])+
         #[derive($($derive),*)]
+        $(#[$of_derive])?
         $vis enum $name { $($(#[doc = $about])+ $variant,)+ }
 
-        $crate::config::read::words! {
-            $(#[doc = $doc])+ impl $name { $($(#[doc = $about])+ $word => $variant,)+ }
-        }
-    };
-    ($(#[doc = $doc:literal])+ impl $name:ident { $($(#[doc = $about:literal])+ $word:literal => $variant:ident,)+ }) => {
-        $crate::config::read::forms! {
+        $crate::read::forms! {
             $name: [$($word),+].join(" or "),
             |definitions| definitions.words(stringify!($name), concat!($($doc, "\n"),+), &[$(($word, concat!($($about, "\n"),+))),+]);
-            $($crate::config::read::Value::Text(text) if text == $word => Ok(Self::$variant),)+
+            $($crate::read::Value::Text(text) if text == $word => Ok(Self::$variant),)+
         }
     };
 }
-pub(super) use words;
+pub(crate) use words;
 
 /// Reads a type from each of its forms, such as a cost: a number, or an object. Other values are refused by what is expected, unless one form
 /// takes them all.
 macro_rules! forms {
     ($(@[$($generics:tt)+])? $name:ty $(: $expected:expr)?, |$definitions:ident| $schema:expr; $($form:pat $(if $fits:expr)? => $value:expr,)+) => {
-        impl $(<$($generics)+>)? $crate::config::read::Read for $name {
-            fn read(value: $crate::config::read::Value<'_>) -> Result<Self, $crate::config::ConfigError> {
+        impl $(<$($generics)+>)? $crate::read::Read for $name {
+            fn read(value: $crate::read::Value<'_>) -> Result<Self, $crate::read::ConfigError> {
                 match value {
                     $($form $(if $fits)? => $value,)+
                     $(other => other.refused($expected),)?
@@ -282,13 +271,13 @@ macro_rules! forms {
             }
 
             #[cfg(feature = "schema")]
-            fn schema($definitions: &mut $crate::config::schema::Definitions) -> serde_json::Value {
+            fn schema($definitions: &mut $crate::read::schema::Definitions) -> serde_json::Value {
                 $schema
             }
         }
     };
 }
-pub(super) use forms;
+pub(crate) use forms;
 
 forms! {
     bool: "true or false", |_definitions| json!({"type": "boolean"});

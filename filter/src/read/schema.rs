@@ -1,7 +1,7 @@
-//! The JSON Schema of the configuration, draft 2020-12, made from the types that read it.
+//! JSON Schema, draft 2020-12, made from the types that read a document.
 //!
-//! The schema accepts every configuration that the filter accepts. It also accepts some that the filter refuses: those whose fields
-//! contradict each other, such as a subscriber whose plan does not exist.
+//! A schema accepts every document that the types accept. It also accepts some that are refused afterwards: those whose fields contradict each
+//! other, such as a subscriber whose plan does not exist.
 
 #![expect(
     clippy::indexing_slicing,
@@ -10,17 +10,15 @@
 
 use serde_json::{Map, Value, json};
 
-use super::read::Read;
-use super::settings::Settings;
+use super::Read;
 
-/// The JSON Schema.
-#[must_use]
-pub fn document() -> Value {
+/// The schema of a document of type `T`, which is defined as `name`.
+pub(crate) fn document<T: Read>(name: &str, title: &str) -> Value {
     let mut definitions = Definitions::default();
-    Settings::schema(&mut definitions);
-    let mut schema = definitions.0.remove("Config").unwrap_or_default();
+    T::schema(&mut definitions);
+    let mut schema = definitions.0.remove(name).unwrap_or_default();
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
-    schema["title"] = json!("Configuration of Weir");
+    schema["title"] = json!(title);
     schema["$defs"] = Value::Object(definitions.0);
     schema
 }
@@ -30,18 +28,18 @@ pub fn document() -> Value {
 pub(crate) struct Definitions(Map<String, Value>);
 
 /// What is said of a field beside its type.
-pub(super) struct Field<'f> {
-    pub(super) name: &'f str,
-    pub(super) about: &'f str,
+pub(crate) struct Field<'f> {
+    pub(crate) name: &'f str,
+    pub(crate) about: &'f str,
     /// JSON.
-    pub(super) default: Option<&'f str>,
+    pub(crate) default: Option<&'f str>,
     /// JSON.
-    pub(super) examples: &'f [&'f str],
-    pub(super) bounds: Value,
+    pub(crate) examples: &'f [&'f str],
+    pub(crate) bounds: Value,
 }
 
 /// The schema of a field of type `T`: its name, itself, and whether it is required.
-pub(super) fn field<T: Read>(definitions: &mut Definitions, field: &Field<'_>) -> (String, Value, bool) {
+pub(crate) fn field<T: Read>(definitions: &mut Definitions, field: &Field<'_>) -> (String, Value, bool) {
     let json = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
     let mut schema = with(T::schema(definitions), field.bounds.clone());
     schema["description"] = paragraphs(field.about);
@@ -56,7 +54,7 @@ pub(super) fn field<T: Read>(definitions: &mut Definitions, field: &Field<'_>) -
 
 impl Definitions {
     /// Defines an object, and refers to it.
-    pub(super) fn object(
+    pub(crate) fn object(
         &mut self,
         title: &str,
         doc: &str,
@@ -75,20 +73,20 @@ impl Definitions {
     }
 
     /// Defines an enumeration by its words and their meaning, and refers to it.
-    pub(super) fn words(&mut self, title: &str, doc: &str, words: &[(&str, &str)]) -> Value {
+    pub(crate) fn words(&mut self, title: &str, doc: &str, words: &[(&str, &str)]) -> Value {
         let word = |(word, about): &(&str, &str)| json!({"const": word, "description": paragraphs(about)});
         self.define(title, doc, json!({"oneOf": words.iter().map(word).collect::<Vec<_>>()}))
     }
 
     /// Defines a type, and refers to it.
-    pub(super) fn define(&mut self, title: &str, doc: &str, mut schema: Value) -> Value {
+    pub(crate) fn define(&mut self, title: &str, doc: &str, mut schema: Value) -> Value {
         schema["description"] = paragraphs(doc);
         self.0.insert(title.to_owned(), schema);
         json!({"$ref": format!("#/$defs/{title}")})
     }
 
     /// Adds the short form of an object, a text.
-    pub(super) fn or_text(&mut self, title: &str, text: &Value) {
+    pub(crate) fn or_text(&mut self, title: &str, text: &Value) {
         if let Some(schema) = self.0.get_mut(title) {
             let mut object = schema.take();
             let description = object.as_object_mut().and_then(|object| object.remove("description"));
@@ -112,6 +110,6 @@ fn paragraphs(comment: &str) -> Value {
 }
 
 /// A schema of the objects that have a field with another value than null, which the filter takes for an absent field.
-pub(super) fn given(field: &str) -> Value {
+pub(crate) fn given(field: &str) -> Value {
     json!({"required": [field], "properties": {field: {"not": {"type": "null"}}}})
 }

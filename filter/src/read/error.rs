@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 /// A configuration that is refused: the path of the field, the given value, and the problem.
 ///
-/// The message quotes the given value only where no API key or token belongs. In [`SECRET_FIELDS`] it quotes nothing that was given.
+/// The message quotes the given value only where no API key or token belongs. In [`crate::config::SECRET_FIELDS`] it quotes nothing that was given.
 /// Elsewhere it abbreviates long texts, because an API key may have been put there by mistake.
 ///
 /// ```
@@ -25,13 +25,9 @@ pub struct ConfigError {
     problem: String,
 }
 
-/// Fields of the configuration that hold secrets or say where secrets are. Messages about them quote neither values nor names that
-/// were given.
-pub const SECRET_FIELDS: [&str; 4] = ["key_sources", "subscribers", "directory", "operators"];
-
 /// A step of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// A field of the configuration.
     Field(&'static str),
     /// A name that the user chose, or an unknown field.
@@ -61,28 +57,28 @@ impl From<usize> for Step {
 impl ConfigError {
     /// A problem with the value that is looked at.
     #[cold]
-    pub(super) fn new(problem: impl Into<String>) -> Self {
+    pub(crate) fn new(problem: impl Into<String>) -> Self {
         Self { path: Vec::new(), given: None, problem: problem.into() }
     }
 
     /// With the number that was given, or the text as [`Quoted`].
     #[cold]
-    pub(super) fn given(mut self, given: &dyn Display) -> Self {
+    pub(crate) fn given(mut self, given: &dyn Display) -> Self {
         self.given = Some(given.to_string());
         self
     }
 
     /// The same error, seen from the field that holds this one.
     #[cold]
-    pub(super) fn within(mut self, parent: impl Into<Step>) -> Self {
+    pub(crate) fn within(mut self, parent: impl Into<Step>) -> Self {
         self.path.push(parent.into());
         self
     }
 
-    /// Drops everything that was given if the error is in [`SECRET_FIELDS`] or concerns the configuration as a whole.
-    pub(super) fn without_secrets(mut self) -> Self {
+    /// Drops everything that was given if the error is in one of these fields of the document, or concerns the document as a whole.
+    pub(crate) fn without_secrets(mut self, secret_fields: &[&str]) -> Self {
         let is_secret = match self.path.last() {
-            Some(Step::Field(field)) => SECRET_FIELDS.contains(field),
+            Some(Step::Field(field)) => secret_fields.contains(field),
             Some(Step::Name(_) | Step::Index(_)) => false,
             None => true,
         };
@@ -130,7 +126,7 @@ impl fmt::Debug for ConfigError {
 }
 
 /// The result of a check, seen from the field that holds what was checked.
-pub(super) trait At {
+pub(crate) trait At {
     /// As [`ConfigError::within`].
     fn at(self, parent: impl Into<Step>) -> Self;
 }
@@ -142,7 +138,7 @@ impl<T> At for Result<T, ConfigError> {
 }
 
 /// Refuses a list with a text, that of `field`, that stood in it before.
-pub(super) fn differ<'n>(
+pub(crate) fn differ<'n>(
     field: &'static str,
     mut texts: impl Iterator<Item = &'n [u8]>,
 ) -> Result<(), ConfigError> {
@@ -154,7 +150,7 @@ pub(super) fn differ<'n>(
 }
 
 /// Checks each entry of a list.
-pub(super) fn each<T>(list: &[T], check: impl Fn(&T) -> Result<(), ConfigError>) -> Result<(), ConfigError> {
+pub(crate) fn each<T>(list: &[T], check: impl Fn(&T) -> Result<(), ConfigError>) -> Result<(), ConfigError> {
     list.iter().enumerate().try_for_each(|(index, entry)| check(entry).at(index))
 }
 
@@ -171,7 +167,7 @@ const LONGEST_LIST: usize = 8;
 const ABBREVIATED_LIST: usize = 5;
 
 /// A text without its long parts, one of which may be an API key: the segments of a path, and any other text as a whole.
-pub(super) struct Abbreviated<'t>(pub(super) &'t str);
+pub(crate) struct Abbreviated<'t>(pub(crate) &'t str);
 
 impl Display for Abbreviated<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -189,7 +185,7 @@ impl Display for Abbreviated<'_> {
 }
 
 /// An abbreviated text in quotation marks.
-pub(super) struct Quoted<'t>(pub(super) &'t str);
+pub(crate) struct Quoted<'t>(pub(crate) &'t str);
 
 impl Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -198,9 +194,9 @@ impl Display for Quoted<'_> {
 }
 
 /// Names that were possible in place of `given`: the nearest one if it is near, and else the list.
-pub(super) struct Instead<'n> {
-    pub(super) given: &'n str,
-    pub(super) names: &'n [&'n str],
+pub(crate) struct Instead<'n> {
+    pub(crate) given: &'n str,
+    pub(crate) names: &'n [&'n str],
 }
 
 impl Display for Instead<'_> {
