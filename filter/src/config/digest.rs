@@ -1,5 +1,6 @@
 //! Keys and tokens by their SHA-256, in hexadecimal digits.
 
+use hex::FromHex as _;
 use sha2::{Digest as _, Sha256};
 
 use crate::count::fingerprint::KeyDigest;
@@ -29,35 +30,10 @@ forms! {
 /// If it is anything else. For a plain key, the error has the hash to write.
 pub fn parse_key(key: &str) -> Result<KeyDigest, String> {
     let Some(digits) = key.strip_prefix("sha256:") else {
-        let hash = hex(&digest(key.as_bytes()));
+        let hash = hex::encode(digest(key.as_bytes()));
         return Err(format!(
             r#"keys and tokens are given by their hash and written nowhere as they are; write "sha256:{hash}""#
         ));
     };
-    parse_digest(digits).ok_or_else(|| format!("expected {KEY_HASH}"))
-}
-
-/// Reads 64 hexadecimal digits.
-#[must_use]
-pub fn parse_digest(hex: &str) -> Option<KeyDigest> {
-    let (pairs, rest) = hex.as_bytes().as_chunks::<2>();
-    let mut digest = KeyDigest::default();
-    if pairs.len() != digest.len() || !rest.is_empty() {
-        return None;
-    }
-    for (byte, [high, low]) in digest.iter_mut().zip(pairs) {
-        *byte = crate::request::path::decode_hex(*high, *low)?;
-    }
-    Some(digest)
-}
-
-/// The hexadecimal digits of `bytes`.
-#[must_use]
-pub fn hex(bytes: &[u8]) -> String {
-    use core::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    KeyDigest::from_hex(digits).map_err(|_| format!("expected {KEY_HASH}"))
 }

@@ -26,8 +26,10 @@ mod tests;
 
 use core::mem;
 
+pub use hex::encode as hex;
+
 pub use self::cost::{CostSource, Refund};
-pub use self::digest::{digest, hex, parse_digest, parse_key};
+pub use self::digest::{digest, parse_key};
 pub use self::directory::DirectorySettings;
 pub use self::fleet::FleetSettings;
 pub use self::headers::{AllowOrigin, HeaderOptions, LimitHeader, UpstreamHeaders};

@@ -7,12 +7,13 @@
 
 use std::borrow::Cow;
 
+use hex::FromHex as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::DirectoryError;
 use super::row::{push, push_removal, terms};
-use crate::config::{Catalog, parse_digest};
+use crate::config::Catalog;
 use crate::count::fingerprint::KeyDigest;
 
 /// Most keys of a page. A worker reads them at once, which takes some 10 ms.
@@ -126,7 +127,7 @@ impl Page {
 
 /// The digest of a key, with or without the name of the hash.
 fn digest(text: &str) -> Option<KeyDigest> {
-    parse_digest(text.strip_prefix("sha256:").unwrap_or(text))
+    KeyDigest::from_hex(text.strip_prefix("sha256:").unwrap_or(text)).ok()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use hex::FromHex;
 use memchr::{memchr, memchr2};
 
 /// What is left of `path` below `prefix`, by whole segments and with its leading `/`.
@@ -44,7 +45,10 @@ pub(super) fn without_trailing_slashes(path: &[u8]) -> &[u8] {
 /// The byte of the escape `%XX` at the start of `path`, and the rest of the path.
 pub(super) fn escape(path: &[u8]) -> Option<(u8, &[u8])> {
     match path {
-        [b'%', high, low, rest @ ..] => Some((decode_hex(*high, *low)?, rest)),
+        [b'%', high, low, rest @ ..] => {
+            let [byte] = FromHex::from_hex([*high, *low]).ok()?;
+            Some((byte, rest))
+        }
         _ => None,
     }
 }
@@ -99,29 +103,6 @@ pub(super) fn decode(path: &[u8], wanted: impl Fn(&[u8], u8) -> bool) -> Vec<u8>
     decoded.extend_from_slice(rest);
     decoded
 }
-
-/// The byte that `%` and these two hexadecimal digits stand for.
-pub(crate) fn decode_hex(high: u8, low: u8) -> Option<u8> {
-    let digit = |byte: u8| DIGITS.get(usize::from(byte)).copied().filter(|digit| *digit < 16);
-    Some(digit(high)? << 4 | digit(low)?)
-}
-
-/// The value of each hexadecimal digit; 16 for any other byte. A table, because each row of a directory has 64 digits.
-const DIGITS: [u8; 256] = {
-    let mut digits = [16; 256];
-    let (mut rest, mut byte) = (digits.as_mut_slice(), 0_u8);
-    while let [digit, others @ ..] = rest {
-        *digit = match byte {
-            b'0'..=b'9' => byte - b'0',
-            b'a'..=b'f' => byte - b'a' + 10,
-            b'A'..=b'F' => byte - b'A' + 10,
-            _ => 16,
-        };
-        byte = byte.wrapping_add(1);
-        rest = others;
-    }
-    digits
-};
 
 #[cfg(test)]
 mod tests {
