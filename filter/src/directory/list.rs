@@ -179,14 +179,13 @@ impl List {
         })
     }
 
-    /// Stores a row in a generation, or removes its key's. `has_place`: whether the list may grow. An entry is written even if there was no row to
+    /// Stores a row, or removes its key's. `has_place`: whether the list may grow. An entry is written even if there was no row to
     /// remove, so that no earlier leader can bring the row back.
     pub(super) fn store<D: SharedData>(
         &mut self,
         host: &mut D,
         epoch: u32,
         row: Row<'_>,
-        generation: Generation,
         has_place: bool,
     ) -> Result<Stored, ListError> {
         self.write(host, (entry_of(row.digest), epoch), |found, next| {
@@ -201,7 +200,7 @@ impl List {
             };
             if !row.removes() {
                 // First, because other bytes than rows may follow the rows.
-                row.push_as(generation, next);
+                row.push(next);
             }
             next.extend(before);
             next.extend(after);
@@ -222,7 +221,7 @@ impl List {
                 match keep == Some(row.generation) {
                     true => {
                         swept.kept += 1;
-                        row.push_as(row.generation, next);
+                        row.push(next);
                     }
                     false => swept.removed += 1,
                 }
@@ -235,14 +234,12 @@ impl List {
 #[cfg(test)]
 mod tests {
     use super::super::leader::Lease;
-    use super::super::row::{push, push_removal};
+    use super::super::row::content;
     use super::*;
     use crate::count::shared_data::{Cas, VmLocalData};
 
-    fn row(byte: u8, plan: &str) -> Vec<u8> {
-        let mut rows = Vec::new();
-        push(&mut rows, &[byte; 32], [plan, "s", "", ""]);
-        rows
+    fn of_plan(plan: &str) -> Vec<u8> {
+        content([plan, "s", "", ""]).unwrap()
     }
 
     /// What another leader does with a table. Whether it could.
@@ -265,16 +262,13 @@ mod tests {
             plan: &str,
             generation: Generation,
         ) -> Result<Stored, ListError> {
-            let bytes = row(byte, plan);
-            let (row, _) = split_first(&bytes).unwrap();
-            self.list.store(&mut self.host, epoch, row, generation, true)
+            let row = Row { digest: &[byte; 32], generation, content: &of_plan(plan) };
+            self.list.store(&mut self.host, epoch, row, true)
         }
 
         fn remove(&mut self, epoch: u32, byte: u8) -> Result<Stored, ListError> {
-            let mut bytes = Vec::new();
-            push_removal(&mut bytes, &[byte; 32]);
-            let (row, _) = split_first(&bytes).unwrap();
-            self.list.store(&mut self.host, epoch, row, 1, true)
+            let row = Row { digest: &[byte; 32], generation: 1, content: &[] };
+            self.list.store(&mut self.host, epoch, row, true)
         }
 
         fn plan(&mut self, byte: u8) -> Option<String> {
@@ -292,13 +286,11 @@ mod tests {
             digest
         });
         for (digest, plan) in digests.iter().zip(["a", "b", "c"]) {
-            let mut rows = Vec::new();
-            push(&mut rows, digest, [plan, "s", "", ""]);
-            let row = split_first(&rows).unwrap().0;
+            let row = Row { digest, generation: 1, content: &of_plan(plan) };
             for expected in [Stored::Added, Stored::Same] {
-                assert_eq!(table.list.store(&mut table.host, 1, row, 1, true), Ok(expected));
+                assert_eq!(table.list.store(&mut table.host, 1, row, true), Ok(expected));
             }
-            assert_eq!(table.list.store(&mut table.host, 1, row, 1, false), Ok(Stored::Same));
+            assert_eq!(table.list.store(&mut table.host, 1, row, false), Ok(Stored::Same));
         }
         let plans = |table: &mut Table| {
             digests.each_ref().map(|digest| {
@@ -306,15 +298,11 @@ mod tests {
             })
         };
         assert_eq!(plans(&mut table), ["a", "b", "c"].map(|plan| Some(plan.to_owned())));
-        let mut rows = Vec::new();
-        push(&mut rows, &digests[0], ["d", "s", "", ""]);
-        let row = split_first(&rows).unwrap().0;
-        assert_eq!(table.list.store(&mut table.host, 1, row, 2, true), Ok(Stored::Changed));
-        let mut removal = Vec::new();
-        push_removal(&mut removal, &digests[1]);
+        let row = Row { digest: &digests[0], generation: 2, content: &of_plan("d") };
+        assert_eq!(table.list.store(&mut table.host, 1, row, true), Ok(Stored::Changed));
+        let removal = Row { digest: &digests[1], generation: 2, content: &[] };
         for expected in [Stored::Removed, Stored::Same] {
-            let row = split_first(&removal).unwrap().0;
-            assert_eq!(table.list.store(&mut table.host, 1, row, 2, false), Ok(expected));
+            assert_eq!(table.list.store(&mut table.host, 1, removal, false), Ok(expected));
         }
         assert_eq!(plans(&mut table), [Some("d".to_owned()), None, Some("c".to_owned())]);
         let swept = table.list.sweep(&mut table.host, (entry_of(&digests[0]), 1), Some(2));
@@ -325,9 +313,8 @@ mod tests {
     #[test]
     fn a_row_without_a_place_is_refused() {
         let mut table = Table::new();
-        let bytes = row(1, "pro");
-        let row = split_first(&bytes).unwrap().0;
-        assert_eq!(table.list.store(&mut table.host, 1, row, 1, false), Ok(Stored::Refused));
+        let row = Row { digest: &[1; 32], generation: 1, content: &of_plan("pro") };
+        assert_eq!(table.list.store(&mut table.host, 1, row, false), Ok(Stored::Refused));
         assert_eq!(table.plan(1), None);
     }
 

@@ -1,21 +1,22 @@
 //! What a leader does: it asks for the list, or for what has changed in it, page by page, and writes the rows as pages arrive, some at once.
 
 use core::mem;
+use std::collections::VecDeque;
 
 use super::DirectoryError;
 use super::head::{Head, Readiness};
 use super::list::{List, ListError, Stored, Swept};
-use super::page::Page;
+use super::page::{Page, PageRow};
 use super::polling::Schedule;
-use super::row::{Generation, split_first};
+use super::row::{Generation, Row};
 use crate::config::{Catalog, DirectorySettings};
 use crate::count::shared_data::SharedData;
 use crate::count::table::LIST_ENTRIES;
 use crate::event::{Event, EventSums};
 use crate::time::Timestamp;
 
-/// Bytes of rows that are left to be stored when the next page is asked for: it arrives while they are.
-const LEFT: usize = 512 << 10;
+/// Rows that are left to be stored when the next page is asked for: it arrives while they are.
+const LEFT: usize = 5_000;
 
 /// Most bytes of a version, and of an ETag. A longer one is left out, and the whole list is then asked for each time.
 const MOST_BYTES: usize = 255;
@@ -57,9 +58,8 @@ struct Load {
     etag: String,
     pages: u32,
     cursor: Option<String>,
-    /// The rows that have arrived, and how many of their bytes are stored.
-    rows: Vec<u8>,
-    at: usize,
+    /// The rows that have arrived and are not stored.
+    rows: VecDeque<PageRow>,
     has_changed: bool,
     refused: u32,
     /// Rows of the entries that were swept.
@@ -73,13 +73,6 @@ pub(super) enum LoadError {
     List(#[from] ListError),
     #[error(transparent)]
     Answer(#[from] DirectoryError),
-}
-
-impl Load {
-    /// The rows that are to be stored.
-    fn rest(&self) -> &[u8] {
-        self.rows.get(self.at..).unwrap_or_default()
-    }
 }
 
 impl Leading {
@@ -97,7 +90,7 @@ impl Leading {
             return None;
         }
         let (ask, etag) = match &mut self.load {
-            Some(load) if load.rest().len() > LEFT => return None,
+            Some(load) if load.rows.len() > LEFT => return None,
             Some(load) => (Ask::Page(load.cursor.take()?), ""),
             None if !self.schedule.is_due(now) => return None,
             None => {
@@ -144,7 +137,6 @@ impl Leading {
                 if let Some(load) = &mut self.load {
                     load.pages += 1;
                     load.cursor = cursor;
-                    drop(load.rows.drain(..mem::take(&mut load.at)));
                     load.rows.extend(page.rows);
                     return Ok(false);
                 }
@@ -194,7 +186,6 @@ impl Leading {
             pages: 1,
             cursor,
             rows: page.rows,
-            at: 0,
             has_changed: false,
             refused: if is_whole { 0 } else { head.refused },
             kept: 0,
@@ -227,7 +218,7 @@ impl Leading {
     /// Whether there is something to store, or to sweep.
     pub(super) fn has_work(&self) -> bool {
         let is_at_end = |load: &Load| load.cursor.is_none() && self.asked.is_none();
-        let loads = self.load.as_ref().is_some_and(|load| !load.rest().is_empty() || is_at_end(load));
+        let loads = self.load.as_ref().is_some_and(|load| !load.rows.is_empty() || is_at_end(load));
         self.is_clearing() || loads
     }
 
@@ -277,10 +268,10 @@ impl Leading {
     ) -> Result<bool, ListError> {
         let (Some(load), head) = (&mut self.load, &mut self.head) else { return Ok(false) };
         let epoch = head.lease.epoch;
-        if let Some((row, rest)) = split_first(load.rows.get(load.at..).unwrap_or_default()) {
-            load.at = load.rows.len() - rest.len();
+        if let Some((digest, content)) = load.rows.pop_front() {
             let generation = load.generation.unwrap_or(head.generation);
-            let stored = list.store(host, epoch, row, generation, head.rows < settings.capacity)?;
+            let row = Row { digest: &digest, generation, content: &content };
+            let stored = list.store(host, epoch, row, head.rows < settings.capacity)?;
             match stored {
                 Stored::Added => head.rows += 1,
                 Stored::Removed => head.rows = head.rows.saturating_sub(1),

@@ -20,6 +20,7 @@ pub(crate) mod tests;
 
 use core::fmt::Write as _;
 use core::time::Duration;
+use std::collections::HashSet;
 
 use self::head::Head;
 pub use self::head::Readiness;
@@ -30,7 +31,6 @@ use self::load::{Ask, Leading, LoadError};
 pub use self::page::PAGE_BYTES;
 use self::page::Page;
 use self::polling::Schedule;
-use self::row::split_first;
 use crate::config::{Catalog, Config, DirectorySettings};
 use crate::count::shared_data::{HostError, SharedData};
 use crate::count::swap::{CountError, LogLevel};
@@ -420,14 +420,8 @@ pub struct Summary {
 /// If it is not a page.
 pub fn summary(document: &[u8], config: &Config) -> Result<Summary, DirectoryError> {
     let page = Page::read(document, &config.catalog)?;
-    let mut digests = Vec::new();
-    let mut rest = page.rows.as_slice();
-    while let Some((row, more)) = split_first(rest) {
-        digests.extend((!row.removes()).then_some(*row.digest));
-        rest = more;
-    }
-    digests.sort_unstable();
-    digests.dedup();
+    let kept = page.rows.iter().filter(|(_, content)| !content.is_empty());
+    let digests: HashSet<_> = kept.map(|(digest, _)| digest).collect();
     let capacity = config.settings.directory.as_ref().map_or(0, |directory| directory.capacity);
     let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
     let over_capacity = digests.len().saturating_sub(capacity);

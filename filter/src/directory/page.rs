@@ -6,13 +6,14 @@
 //! ```
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 
 use hex::FromHex as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::DirectoryError;
-use super::row::{push, push_removal, terms};
+use super::row::{content, terms};
 use crate::config::Catalog;
 use crate::count::fingerprint::KeyDigest;
 
@@ -20,6 +21,9 @@ use crate::count::fingerprint::KeyDigest;
 const MOST_KEYS: usize = 20_000;
 /// Most bytes of a page.
 pub const PAGE_BYTES: usize = 4 << 20;
+
+/// A key's digest, and the content of its row: nothing for a key that is gone.
+pub(super) type PageRow = (KeyDigest, Vec<u8>);
 
 /// What a page says.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -31,7 +35,7 @@ pub(super) struct Page {
     /// The cursor of the page that follows.
     pub(super) next: Option<String>,
     /// What is to be stored: first a removal for each key that is gone, because one that is there again is in both lists, and then the rows.
-    pub(super) rows: Vec<u8>,
+    pub(super) rows: VecDeque<PageRow>,
     /// Rows that are malformed, or that this configuration has no plan or class for.
     pub(super) skipped: usize,
 }
@@ -111,16 +115,18 @@ impl Page {
             ("", "") => None,
             _ => Some(terms(&row.plan, limits, parent)?),
         };
-        let is_added = !row.subscriber.is_empty()
-            && push(&mut self.rows, &digest, [&row.plan, &row.subscriber, limits, parent]);
+        if row.subscriber.is_empty() {
+            return None;
+        }
+        self.rows.push_back((digest, content([&row.plan, &row.subscriber, limits, parent])?));
         let is_for_this =
             own.map_or_else(|| catalog.grants(&row.plan), |own| catalog.agreement(&own).is_ok());
-        (is_added && is_for_this).then_some(())
+        is_for_this.then_some(())
     }
 
     fn remove(&mut self, key: &RawValue) -> Option<()> {
         let key: Cow<'_, str> = serde_json::from_str(key.get()).ok()?;
-        push_removal(&mut self.rows, &digest(&key)?);
+        self.rows.push_back((digest(&key)?, Vec::new()));
         Some(())
     }
 }
@@ -132,7 +138,7 @@ fn digest(text: &str) -> Option<KeyDigest> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::row::split_first;
+    use super::super::row::Row;
     use super::*;
     use crate::config::Config;
 
@@ -150,13 +156,11 @@ pub(super) mod tests {
 
     /// The first byte of each key, and its subscriber; a key that is gone has none.
     fn subscribers(page: &Page) -> Vec<(u8, Option<String>)> {
-        let mut rest = &page.rows[..];
-        core::iter::from_fn(|| {
-            let (row, more) = split_first(rest)?;
-            rest = more;
-            Some((row.digest[0], row.subscriber().map(str::to_owned)))
-        })
-        .collect()
+        let read = |(digest, content): &PageRow| {
+            let row = Row { digest, generation: 0, content };
+            (digest[0], row.subscriber().map(str::to_owned))
+        };
+        page.rows.iter().map(read).collect()
     }
 
     #[test]

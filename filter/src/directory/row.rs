@@ -6,7 +6,7 @@
 //! ```
 //! Numbers are little-endian. Each of the last four fields is a text after its length, a u16. The limits and the parent are the JSON of the
 //! page, or empty. A row names its plan, and does not point into a configuration: two configurations read the same rows while one of them
-//! drains. In a page, a row without texts removes that of its key.
+//! drains.
 
 use serde_json::value::RawValue;
 
@@ -17,10 +17,10 @@ use crate::read::{Entries, read_value};
 /// The number of a load of the whole list. After a load, rows of other generations are removed.
 pub(super) type Generation = u16;
 
-/// The first bytes of a row.
-const HEAD: usize = 2 + 32 + 2;
+/// Bytes of a row that follow its length and are before its texts.
+const HEAD: usize = 32 + 2;
 
-/// What a key's row says.
+/// What a key's row says. In an answer, a row without texts removes that of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Row<'r> {
     pub(super) digest: &'r KeyDigest,
@@ -32,24 +32,17 @@ pub(super) struct Row<'r> {
 /// The texts of a row: plan, subscriber, limits, parent.
 pub(super) type Texts<'t> = [&'t str; 4];
 
-/// Appends a row. `false`, and nothing is appended, if it is too long.
-pub(super) fn push(rows: &mut Vec<u8>, digest: &KeyDigest, texts: Texts<'_>) -> bool {
-    let length = HEAD - 2 + texts.iter().map(|text| 2 + text.len()).sum::<usize>();
-    let Ok(length) = u16::try_from(length) else { return false };
-    rows.extend(length.to_le_bytes());
-    rows.extend(digest);
-    rows.extend([0, 0]);
+/// The texts as a row has them. `None` if they are too long for one.
+pub(super) fn content(texts: Texts<'_>) -> Option<Vec<u8>> {
+    let length = texts.iter().map(|text| 2 + text.len()).sum::<usize>();
+    u16::try_from(HEAD + length).ok()?;
+    let mut content = Vec::with_capacity(length);
     for text in texts {
         // Shorter than the row, whose length fits.
-        rows.extend((text.len() as u16).to_le_bytes());
-        rows.extend(text.as_bytes());
+        content.extend((text.len() as u16).to_le_bytes());
+        content.extend(text.as_bytes());
     }
-    true
-}
-
-/// Appends the removal of a key's row.
-pub(super) fn push_removal(rows: &mut Vec<u8>, digest: &KeyDigest) {
-    Row { digest, generation: 0, content: &[] }.push_as(0, rows);
+    Some(content)
 }
 
 /// Takes the first row; `None` at the end, and before other bytes.
@@ -67,12 +60,12 @@ impl<'r> Row<'r> {
         self.content.is_empty()
     }
 
-    /// Appends the row under another generation.
-    pub(super) fn push_as(&self, generation: Generation, rows: &mut Vec<u8>) {
-        // As long as it was when it was read.
-        rows.extend(((HEAD - 2 + self.content.len()) as u16).to_le_bytes());
+    /// Appends the row.
+    pub(super) fn push(&self, rows: &mut Vec<u8>) {
+        // Content is not too long for a row.
+        rows.extend(((HEAD + self.content.len()) as u16).to_le_bytes());
         rows.extend(self.digest);
-        rows.extend(generation.to_le_bytes());
+        rows.extend(self.generation.to_le_bytes());
         rows.extend(self.content);
     }
 
@@ -137,12 +130,13 @@ mod tests {
         let texts = [["pro", "s", "", ""], ["free", "caf\u{e9}", limits, ""], ["", "x", "", parent]];
         let mut rows = Vec::new();
         for (byte, texts) in (1..).zip(texts) {
-            assert!(push(&mut rows, &[byte; 32], texts));
+            let content = content(texts).unwrap();
+            Row { digest: &[byte; 32], generation: byte.into(), content: &content }.push(&mut rows);
         }
         let found = split(&rows);
         assert_eq!(found.len(), 3);
         for ((byte, texts), row) in (1..).zip(texts).zip(&found) {
-            assert_eq!((row.digest, row.generation, row.texts()), (&[byte; 32], 0, Some(texts)));
+            assert_eq!((row.digest, row.generation, row.texts()), (&[byte; 32], byte.into(), Some(texts)));
         }
         let (subscriber, terms) = found[1].read().unwrap();
         assert_eq!(
@@ -154,35 +148,18 @@ mod tests {
     }
 
     #[test]
-    fn another_generation_changes_nothing_that_a_row_says() {
-        let mut rows = Vec::new();
-        push(&mut rows, &[1; 32], ["pro", "s", "", ""]);
-        let mut again = Vec::new();
-        let [row] = split(&rows)[..] else { panic!() };
-        row.push_as(7, &mut again);
-        let [later] = split(&again)[..] else { panic!() };
-        assert_eq!(row.content, later.content);
-        assert_eq!((later.generation, later.digest), (7, row.digest));
-        let mut other = Vec::new();
-        push(&mut other, &[1; 32], ["pro", "t", "", ""]);
-        assert_ne!(row.content, split(&other)[0].content);
-    }
-
-    #[test]
     fn a_removal_is_told_from_a_row() {
-        let mut rows = Vec::new();
-        push_removal(&mut rows, &[1; 32]);
-        push(&mut rows, &[2; 32], [""; 4]);
-        let found = split(&rows);
-        let removes: Vec<_> = found.iter().map(|row| (row.digest[0], row.removes())).collect();
-        assert_eq!(removes, [(1, true), (2, false)]);
+        let removes = |content: &[u8]| Row { digest: &[1; 32], generation: 1, content }.removes();
+        assert!(removes(&[]));
+        assert!(!removes(&content([""; 4]).unwrap()));
     }
 
     #[test]
     fn a_row_has_a_longest_length() {
+        assert_eq!(content(["pro", &"x".repeat(65_520), "", ""]), None);
+        let longest = content(["pro", &"x".repeat(65_400), "", ""]).unwrap();
         let mut rows = Vec::new();
-        assert!(!push(&mut rows, &[1; 32], ["pro", &"x".repeat(65_520), "", ""]) && rows.is_empty());
-        assert!(push(&mut rows, &[1; 32], ["pro", &"x".repeat(65_400), "", ""]));
+        Row { digest: &[1; 32], generation: 1, content: &longest }.push(&mut rows);
         assert_eq!(split(&rows)[0].subscriber().map(str::len), Some(65_400));
     }
 
