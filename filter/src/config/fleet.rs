@@ -1,7 +1,5 @@
 //! The fleet: gateways that share quotas through a ledger.
 
-use core::fmt;
-
 #[cfg(feature = "schema")]
 use serde_json::json;
 
@@ -18,7 +16,7 @@ const TIMEOUTS_IN_A_TERM: u32 = 4;
 
 fields! {
     /// Gateways that share quotas.
-    pub struct FleetSettings as "Fleet" derive(Clone) checked by check {
+    pub struct FleetSettings as "Fleet" derive(Clone, Debug) checked by check {
         /// The gateway's cluster of the ledger.
         pub cluster: Text,
         /// Host that calls name as `:authority`, with or without a port. Its default is that of `directory.authority`.
@@ -33,13 +31,6 @@ fields! {
         term: Millis<500, 2_000> = "1s",
         /// Policy for a request that finds too little in its gateway's share while the ledger does not answer.
         pub on_unavailable: Beyond = {"local": 10},
-    }
-}
-
-/// Without the bearer token.
-impl fmt::Debug for FleetSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FleetSettings").field("cluster", &self.cluster).finish_non_exhaustive()
     }
 }
 

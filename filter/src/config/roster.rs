@@ -61,25 +61,11 @@ pub struct Known<'r> {
     pub subscriber: &'r str,
 }
 
-impl<'r> Known<'r> {
-    /// A key of the directory, which is in no roster.
-    #[must_use]
-    pub const fn of_directory(digest: &'r KeyDigest, subscriber: &'r str) -> Self {
-        Self { digest, subscriber }
-    }
-}
-
 impl Roster {
     /// How many keys are known.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn keys(&self) -> usize {
         self.keys.len()
-    }
-
-    /// Whether none is.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.keys.is_empty()
     }
 
     /// How many subscribers have keys.

@@ -59,8 +59,8 @@ impl CountBy {
 #[derive(Debug)]
 pub struct Subscribers {
     roster: Arc<Roster>,
-    /// The agreement of each of the roster's terms; `None` for terms that this configuration has no plan or class for.
-    agreements: Arc<[Option<Agreement>]>,
+    /// The agreement of each of the roster's terms.
+    agreements: Arc<[Agreement]>,
 }
 
 /// The plan and the entitlements that terms stand for in a configuration.
@@ -156,10 +156,12 @@ impl Subscribers {
         }
         differ("id", list.iter().map(|subscriber| subscriber.id.as_bytes()))?;
         let mut roster = Roster::default();
-        let (mut places, mut organisations) = (HashMap::new(), HashMap::new());
+        let (mut places, mut organisations, mut agreements) = (HashMap::new(), HashMap::new(), Vec::new());
         for (index, Subscriber { id, plan, keys, limits, parent }) in list.into_iter().enumerate() {
             let terms = Terms { plan, limits: limits.0, parent };
-            catalog.agreement(&terms).at(index)?;
+            if !places.contains_key(&terms) {
+                agreements.push(catalog.agreement(&terms).at(index)?);
+            }
             if let Some(ParentTerms { organisation, limits }) = &terms.parent {
                 let of_first = organisations.entry(organisation.clone());
                 let (first, of_first) = of_first.or_insert_with(|| (index, limits.clone()));
@@ -184,8 +186,7 @@ impl Subscribers {
             });
             roster.owners.push(Owner { id: id.0, keys, terms });
         }
-        let agreements = agreements(&roster, catalog);
-        Ok(Self { roster: Arc::new(roster), agreements })
+        Ok(Self { roster: Arc::new(roster), agreements: agreements.into() })
     }
 
     /// Takes over the memory of `earlier` where it holds the same.
@@ -194,7 +195,8 @@ impl Subscribers {
             self.roster = Arc::clone(&earlier.roster);
         }
         // By the plans that the catalog has taken over.
-        self.agreements = agreements(&self.roster, catalog);
+        self.agreements =
+            self.roster.terms.iter().filter_map(|terms| catalog.agreement(terms).ok()).collect();
         if self.agreements == earlier.agreements {
             self.agreements = Arc::clone(&earlier.agreements);
         }
@@ -226,13 +228,13 @@ impl Subscribers {
     }
 
     fn agreement(&self, owner: &Owner) -> Option<&Agreement> {
-        self.agreements.get(owner.terms)?.as_ref()
+        self.agreements.get(owner.terms)
     }
 
     /// Whether an organisation shares quotas among keys.
     #[must_use]
     pub fn has_organisations(&self) -> bool {
-        self.agreements.iter().flatten().any(|agreement| agreement.organisation.is_some())
+        self.agreements.iter().any(|agreement| agreement.organisation.is_some())
     }
 
     /// Upper bound of the counters' records that all keys need: one for each class with quotas, and one for each of an organisation.
@@ -253,9 +255,4 @@ impl Subscribers {
             });
         needed.sum()
     }
-}
-
-/// The agreement of each of a roster's terms.
-fn agreements(roster: &Roster, catalog: &Catalog) -> Arc<[Option<Agreement>]> {
-    roster.terms.iter().map(|terms| catalog.agreement(terms).ok()).collect()
 }

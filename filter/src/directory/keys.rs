@@ -55,7 +55,7 @@ impl Listed {
     #[must_use]
     pub fn known(&self) -> Option<(Known<'_>, &Agreement)> {
         let (subscriber, agreement) = self.customer.as_ref()?;
-        Some((Known::of_directory(&self.row.key, subscriber), agreement))
+        Some((Known { digest: &self.row.key, subscriber }, agreement))
     }
 }
 

@@ -94,7 +94,7 @@ pub(crate) fn summary(config: &Config) -> String {
     let _written = writeln!(
         told,
         "keys: {}{more}; subscribers: {}; records: {records} of {}; shared data: {} MB at most",
-        roster.len(),
+        roster.keys(),
         roster.subscribers(),
         capacity.known,
         bytes.div_ceil(1_000_000),
