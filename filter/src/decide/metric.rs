@@ -1,5 +1,5 @@
 //! The metrics of requests: their names, and their sums in the VM, which are handed to the gateway now and then, because a host call for each
-//! request would cost more than the sum. [`crate::event`] and [`crate::directory::Status`] have the others.
+//! request would cost more than the sum. [`crate::event`] and [`crate::directory::GAUGES`] have the others.
 //!
 //! Names are in the form of Istio's custom metrics. A tag stands in the name as `<tag>=.=<value>;.;`. Istio's regular expression
 //! `(<tag>=\.=(.*?);\.;)`, which `envoy.yaml` carries as well, takes it out of the name and makes it a label:

@@ -109,34 +109,19 @@ pub struct Poll<'d> {
     pub if_none_match: Option<String>,
 }
 
-/// The state of the list, as its leader knows it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Status {
-    /// Rows in the list.
-    pub rows: u32,
-    /// Rows of the service that the list has no place for.
-    pub refused: u32,
-    /// Counts up whenever rows have changed.
-    pub version: u32,
-    /// When the service gave its last good answer, in seconds since the epoch; 0 before the first.
-    pub answered: u64,
-    /// When the leader took the lead, in seconds since the epoch.
-    pub led_since: u64,
-}
-
-impl Status {
-    /// What gauges show of it, by their names.
-    #[must_use]
-    pub fn gauges(&self) -> [(&'static str, u64); 5] {
-        [
-            ("weir.directory.rows", self.rows.into()),
-            ("weir.directory.refused_rows", self.refused.into()),
-            ("weir.directory.version", self.version.into()),
-            ("weir.directory.answered_timestamp_seconds", self.answered),
-            ("weir.directory.leader_since_timestamp_seconds", self.led_since),
-        ]
-    }
-}
+/// The gauges that show the state of the list, as its leader knows it.
+pub const GAUGES: [&str; 5] = [
+    // Rows in the list.
+    "weir.directory.rows",
+    // Rows of the service that the list has no place for.
+    "weir.directory.refused_rows",
+    // Counts up whenever rows have changed.
+    "weir.directory.version",
+    // When the service gave its last good answer; 0 before the first.
+    "weir.directory.answered_timestamp_seconds",
+    // When the leader took the lead.
+    "weir.directory.leader_since_timestamp_seconds",
+];
 
 /// What is wrong with an answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -370,18 +355,14 @@ impl Directory {
         self.events.drain()
     }
 
-    /// The state of the list, if this VM leads.
+    /// The values of [`GAUGES`], if this VM leads.
     #[must_use]
-    pub fn status(&self) -> Option<Status> {
-        let leading = self.leading.as_ref()?;
-        let status = Status { led_since: self.since / 1000, ..Status::default() };
-        Some(leading.own().map_or(status, |head| Status {
-            rows: head.rows,
-            refused: head.refused,
-            version: head.sequence,
-            answered: head.answered / 1000,
-            ..status
-        }))
+    pub fn status(&self) -> Option<[u64; GAUGES.len()]> {
+        let head = self.leading.as_ref()?.own();
+        let [rows, refused, version, answered] = head.map_or([0; 4], |head| {
+            [head.rows.into(), head.refused.into(), head.sequence.into(), head.answered / 1000]
+        });
+        Some([rows, refused, version, answered, self.since / 1000])
     }
 }
 

@@ -7,7 +7,7 @@ use crate::config::{Config, NO_PLAN};
 use crate::decide::decision::Decided;
 use crate::decide::limiter::Limiter;
 use crate::decide::metric::{self, RequestSums};
-use crate::directory::Status;
+use crate::directory::GAUGES;
 use crate::event::Event;
 use crate::host::{Gateway, Metric};
 
@@ -17,10 +17,10 @@ pub(super) struct Metrics {
     requests: RequestSums<Option<Metric>>,
     /// In the order of [`Event::ALL`]; `None` for events that cannot occur.
     events: [Option<Metric>; Event::ALL.len()],
-    /// In the order of [`Status::gauges`]; empty without a directory.
-    list: Vec<Option<Metric>>,
+    /// In the order of [`GAUGES`]; `None` without a directory.
+    list: [Option<Metric>; GAUGES.len()],
     /// What `list` shows.
-    shown: Option<Status>,
+    shown: Option<[u64; GAUGES.len()]>,
 }
 
 impl Metrics {
@@ -29,21 +29,20 @@ impl Metrics {
         let requests = RequestSums::new(plans, classes, |plan, class, outcome| {
             let name = plan.map_or(NO_PLAN, |plan| config.plan_name(plan));
             let name = metric::requests(name, config.class_name(class), outcome);
-            counter(&name, outcome.is_of(plan.is_some()))
+            metric(MetricType::Counter, &name, outcome.is_of(plan.is_some()))
         });
-        let events = Event::ALL.map(|event| counter(event.metric(), event.is_possible(config)));
-        let gauges = config.settings.directory.as_ref().map(|_| Status::default().gauges());
-        let gauge = |(name, _)| logged(Metric::define(MetricType::Gauge, name).map(Some));
-        let list = gauges.into_iter().flatten().map(gauge).collect();
+        let events =
+            Event::ALL.map(|event| metric(MetricType::Counter, event.metric(), event.is_possible(config)));
+        let list = GAUGES.map(|name| metric(MetricType::Gauge, name, config.settings.directory.is_some()));
         Self { requests, events, list, shown: None }
     }
 
     /// Shows the state of the directory's list.
-    pub(super) fn show(&mut self, status: Status) {
+    pub(super) fn show(&mut self, status: [u64; GAUGES.len()]) {
         if self.shown.replace(status) == Some(status) {
             return;
         }
-        for (metric, (_, value)) in self.list.iter().zip(status.gauges()) {
+        for (metric, value) in self.list.iter().zip(status) {
             logged(metric.map_or(Ok(()), |metric| metric.set(value)));
         }
     }
@@ -63,6 +62,6 @@ impl Metrics {
     }
 }
 
-fn counter(name: &str, is_possible: bool) -> Option<Metric> {
-    logged(is_possible.then(|| Metric::define(MetricType::Counter, name)).transpose())
+fn metric(kind: MetricType, name: &str, is_possible: bool) -> Option<Metric> {
+    logged(is_possible.then(|| Metric::define(kind, name)).transpose())
 }

@@ -286,7 +286,7 @@ impl Process {
         }
         let rows = self.leaders().first().and_then(|leader| self.vms[*leader].directory.status());
         if let Some(status) = rows {
-            assert_eq!(status.rows as usize, self.service.keys.len(), "{what}: {status:?}");
+            assert_eq!(status[0], self.service.keys.len() as u64, "{what}: {status:?}");
         }
     }
 
