@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use filter::directory::Status;
+use filter::directory::GAUGES;
 use filter::event::Event;
 use serde_json::{Value, json};
 use tests::artifacts;
@@ -145,7 +145,7 @@ fn a_list_over_capacity_is_known_up_to_it_and_revocations_in_it_hold(kind: Kind)
     let gateway =
         gateway(kind, policy().with_at("/directory/capacity", json!(capacity)), service.directory());
     wait_for_directory(&*gateway);
-    let [(rows, _), (refused, _), ..] = Status::default().gauges();
+    let [rows, refused, ..] = GAUGES;
     assert_eq!((gateway.gauge(rows), gateway.gauge(refused)), (capacity as u64, 0));
 
     let beyond = service.create_key("free").unwrap();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use filter::directory::Status;
+use filter::directory::GAUGES;
 use host_sim::{Flavour, Host, Module, Request, Response};
 use serde_json::json;
 use tests::client::Client;
@@ -76,7 +76,7 @@ impl Simulated {
     /// Waits until the list is complete and has this many rows. Returns how long it took.
     fn wait_for(&self, rows: usize) -> Duration {
         let since = self.host.clock().wall();
-        let [(all, _), _, _, (answered, _), _] = Status::default().gauges();
+        let [all, _, _, answered, _] = GAUGES;
         while self.host.metrics().gauge(all) < rows as u64 || self.host.metrics().gauge(answered) == 0 {
             assert!(
                 self.host.clock().wall() - since < Duration::from_secs(60),
