@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use backend::backup::BackupError;
-use backend::import::ImportError;
 use backend::keys::InvalidLimits;
 use backend::{ClickLogError, DomainConflict, InvalidPublicUrl, StoreError};
 
@@ -37,16 +36,8 @@ pub(crate) enum CliError {
     UnknownKey(String),
     #[error("{option} {address}: {source}")]
     Listen { option: &'static str, address: SocketAddr, source: std::io::Error },
-    #[error("{}: {source}", path.display())]
-    File { path: PathBuf, source: std::io::Error },
     #[error("{option} {}: {source}", path.display())]
     NamedFile { option: &'static str, path: PathBuf, source: std::io::Error },
-    #[error("{}: {source}", path.display())]
-    Import { path: PathBuf, source: ImportError },
-    #[error("{}: {source}. To continue, repeat the command with --after-line {last_line}", path.display())]
-    ImportStopped { path: PathBuf, last_line: u64, source: ImportError },
-    #[error("{} refused", count(*.0, "line"))]
-    LinesRefused(u64),
     #[error("--click-log: {0}")]
     ClickLog(#[from] ClickLogError),
     #[error(transparent)]

@@ -54,8 +54,6 @@ pub struct ApiError {
     pub code: Code,
     /// The human-readable message.
     pub message: String,
-    /// The invalid field, if the error concerns one. The message contains it too.
-    pub field: Option<InvalidField>,
     /// Whether the database had no space left.
     pub(crate) is_exhaustion: bool,
 }
@@ -64,18 +62,9 @@ pub struct ApiError {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exhausted;
 
-/// An invalid field.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidField {
-    /// The path of the field: `url`, `geo.DE` or `tagIds[3]`.
-    pub path: String,
-    /// The reason.
-    pub reason: String,
-}
-
 impl ApiError {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), field: None, is_exhaustion: false }
+        Self { code, message: message.into(), is_exhaustion: false }
     }
 
     /// An internal error. The caller logs the cause, which the response does not contain.
@@ -102,10 +91,7 @@ impl ApiError {
 
     /// The error for an invalid field. `issue` is an issue code of the published validator.
     pub(crate) fn invalid(issue: &str, path: &str, message: &str) -> Self {
-        Self {
-            field: Some(InvalidField { path: path.to_owned(), reason: message.to_owned() }),
-            ..Self::new(Code::UnprocessableEntity, format!("{issue}: {path}: {message}"))
-        }
+        Self::new(Code::UnprocessableEntity, format!("{issue}: {path}: {message}"))
     }
 }
 

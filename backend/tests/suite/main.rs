@@ -28,7 +28,6 @@ mod folders;
 mod full_disk;
 mod hostile;
 mod ignored_inputs;
-mod imports;
 mod internal;
 mod isolation;
 mod kept_keys;

@@ -19,7 +19,7 @@ on_both_databases! {
 }
 
 /// A command for each purpose, with the arguments that it needs.
-const OTHERS: [&[&str]; 8] = [
+const OTHERS: [&[&str]; 7] = [
     &["backup", "/no-such-folder/backup"],
     &["keys", "create", "--plan", "pro"],
     &["keys", "list"],
@@ -27,7 +27,6 @@ const OTHERS: [&[&str]; 8] = [
     &["domains", "list"],
     &["domains", "remove", "go.test"],
     &["seed"],
-    &["import", "--workspace", "ws_1", "--public-url", "https://s.test", "links.csv"],
 ];
 
 /// A command with a time limit. A pool would try to connect for longer.

@@ -52,10 +52,6 @@ impl PartialSchema for Destination {
     }
 }
 
-/// The names of all boolean fields.
-pub(crate) const FLAG_NAMES: [&str; 6] =
-    ["archived", "trackConversion", "proxy", "rewrite", "doIndex", "publicStats"];
-
 body! {
     /// The body that creates a link or updates one.
     pub(crate) struct LinkFields {
