@@ -9,7 +9,6 @@
 mod apart;
 mod api;
 mod app;
-pub mod backup;
 mod clicks;
 mod deliver;
 mod domain;

@@ -12,7 +12,6 @@ mod command {
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use backend::backup::{backup, restore};
 use backend::keys::check_plan;
 use clap::Parser;
 #[cfg(unix)]
@@ -21,7 +20,6 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::FromEnvError;
 
 use self::command::arguments::{Cli, Command, Domains, Keys, LogFormat};
-use self::command::error::CliError;
 use self::command::{database, domains, keys, serve};
 
 /// The C library's allocator shares locks between threads. A preempted thread of the lowest priority could hold one while others
@@ -90,12 +88,7 @@ async fn run() -> ExitCode {
         }
         Command::Domains(Domains::Remove { database, domain }) => domains::remove(&database, domain).await,
         Command::Domains(Domains::List { database, json }) => domains::list(&database, json).await,
-        Command::Backup(options) => {
-            backup(&options.database.url, &options.click_logs, &options.folder).await.map_err(CliError::from)
-        }
-        Command::Restore(options) => {
-            restore(&options.database.url, &options.click_logs, &options.folder).await.map_err(CliError::from)
-        }
+        Command::Backup { database, file } => database::backup(&database, &file).await,
         Command::Seed { database, name, json } => keys::seed(&database, &name, json).await,
     };
     match done {

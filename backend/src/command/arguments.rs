@@ -41,7 +41,7 @@ pub(crate) enum Command {
     Serve(Box<Serve>),
     /// Creates the tables of an empty database, or updates those of an earlier version.
     ///
-    /// Other commands than migrate, serve and restore refuse a database that does not have the tables of this version.
+    /// Other commands than migrate and serve refuse a database that does not have the tables of this version.
     #[command(after_help = "\
 Example:
   backend migrate --database sqlite:/var/lib/weir/weir.db")]
@@ -55,20 +55,18 @@ Example:
     /// Assigns domains to workspaces, and lists and removes them.
     #[command(subcommand)]
     Domains(Domains),
-    /// Copies the database and the click log to a new folder. The service may be running.
+    /// Copies a SQLite database to a new file. The service may be running. For PostgreSQL, use pg_dump.
+    ///
+    /// Clicks that are still in the click log are not in the copy.
     #[command(after_help = "\
-With PostgreSQL, pg_dump must be on PATH and at least as new as the server.
-
-Examples:
-  backend backup --database sqlite:/var/lib/weir/weir.db /var/backups/weir-2026-03-15
-  backend backup --database postgres://weir@db/weir --click-log /var/lib/weir/clicks /var/backups/weir-2026-03-15")]
-    Backup(Backup),
-    /// Restores a backup to a database that does not exist (SQLite) or is empty (PostgreSQL).
-    #[command(after_help = "\
-Examples:
-  backend restore --database sqlite:/var/lib/weir/weir.db /var/backups/weir-2026-03-15
-  backend restore --database postgres://weir@db/weir --click-log /var/lib/weir/clicks /var/backups/weir-2026-03-15")]
-    Restore(Backup),
+Example:
+  backend backup --database sqlite:/var/lib/weir/weir.db /var/backups/weir-2026-03-15.db")]
+    Backup {
+        #[command(flatten)]
+        database: Database,
+        /// The file to create.
+        file: PathBuf,
+    },
     /// Creates a workspace with one key per plan and prints the keys. They cannot be shown again.
     Seed {
         #[command(flatten)]
@@ -93,17 +91,6 @@ pub(crate) struct Database {
         hide_env_values = true
     )]
     pub(crate) url: String,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Backup {
-    #[command(flatten)]
-    pub(crate) database: Database,
-    /// The click log of a process. Repeatable; accepts a comma-separated list [default: that of serve].
-    #[arg(long = "click-log", env = "WEIR_CLICK_LOG", value_delimiter = ',')]
-    pub(crate) click_logs: Vec<PathBuf>,
-    /// The folder of the backup.
-    pub(crate) folder: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -347,6 +334,6 @@ mod tests {
                 examples += 1;
             }
         }
-        assert_eq!(examples, 15);
+        assert_eq!(examples, 12);
     }
 }

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use backend::backup::BackupError;
 use backend::keys::InvalidLimits;
 use backend::{ClickLogError, DomainConflict, InvalidPublicUrl, StoreError};
 
@@ -40,8 +39,6 @@ pub(crate) enum CliError {
     NamedFile { option: &'static str, path: PathBuf, source: std::io::Error },
     #[error("--click-log: {0}")]
     ClickLog(#[from] ClickLogError),
-    #[error(transparent)]
-    Backup(BackupError),
     #[error("--internal-token-file {}: the token is empty", .0.display())]
     EmptyToken(PathBuf),
     #[error("cannot write to stdout: {0}")]
@@ -55,19 +52,4 @@ pub(crate) enum CliError {
 /// A number of things, such as "1 line" or "2 lines".
 pub(crate) fn count(number: u64, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
-}
-
-impl From<BackupError> for CliError {
-    fn from(error: BackupError) -> Self {
-        match error {
-            BackupError::Store(
-                error @ (StoreError::UnknownDatabase { .. }
-                | StoreError::File { .. }
-                | StoreError::Open { .. }
-                | StoreError::Silent { .. }
-                | StoreError::Schema { .. }),
-            ) => Self::Open(error),
-            other => Self::Backup(other),
-        }
-    }
 }

@@ -65,6 +65,15 @@ pub enum StoreError {
         /// The database.
         path: PathBuf,
     },
+    /// The file for a copy exists. Nothing is overwritten.
+    #[error("{} already exists", path.display())]
+    Copied {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Only SQLite files are copied.
+    #[error("a PostgreSQL database is not copied to a file by this program. Use pg_dump")]
+    NotCopied,
     /// The database returned an error.
     #[error("database: {0}")]
     Database(#[from] sqlx::Error),
