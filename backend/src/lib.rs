@@ -20,6 +20,7 @@ mod sweep;
 
 pub use api::front::Front;
 pub use api::keys;
+pub use api::places::MAX_BODY_BYTES;
 pub use api::redirect::rules::{ClickRules, LocationHeaders};
 pub use app::Backend;
 pub use clicks::{ClickLogError, check_click_log};
@@ -31,7 +32,6 @@ pub use domain::public_url::{InvalidPublicUrl, PublicUrl};
 pub use domain::visitor_address::KeptAddress;
 pub use domain::{ids, signature};
 pub use http::error::{ApiError, Code};
-pub use http::fair::MAX_BODY_BYTES;
 pub use http::server;
 pub use settings::Settings;
 pub use store::{

@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 /// The error code, which determines the HTTP status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Code {
     /// 400: the request is malformed.
@@ -26,7 +26,7 @@ pub enum Code {
     Conflict = 409,
     /// 410: the link has expired.
     Gone = 410,
-    /// 413: the body is larger than [`crate::http::fair::MAX_BODY_BYTES`].
+    /// 413: the body is larger than [`crate::MAX_BODY_BYTES`].
     PayloadTooLarge = 413,
     /// 415: the body has a content coding, such as gzip.
     UnsupportedMediaType = 415,
@@ -96,16 +96,13 @@ impl ApiError {
 }
 
 /// The body of an error.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-#[schema(as = Error)]
+#[derive(Debug, Serialize)]
 pub(crate) struct ErrorBody {
-    #[schema(inline)]
     error: ErrorFields,
 }
 
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize)]
 struct ErrorFields {
-    #[schema(inline)]
     code: Code,
     message: String,
     doc_url: String,

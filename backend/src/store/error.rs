@@ -80,12 +80,6 @@ pub enum StoreError {
     /// An analytics query exceeded its time limit before its last statement.
     #[error("the time limit of the query has passed")]
     TimeLimit,
-    /// Another request with the same `Idempotency-Key` was faster.
-    #[error("another request with the key was faster")]
-    Repeated,
-    /// The answer to a request with an `Idempotency-Key` is too large to be kept.
-    #[error("the answer has more than {} bytes", super::answers::MAX_ANSWER)]
-    AnswerTooLarge,
     /// A query needs expired clicks, which are deleted.
     #[error("clicks from before {kept_from} are deleted")]
     Expired {

@@ -47,7 +47,6 @@ mod qr;
 mod receiver;
 mod redirect;
 mod references;
-mod repeats;
 mod retention;
 mod schema;
 mod scopes;
