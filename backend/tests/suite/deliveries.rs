@@ -69,6 +69,8 @@ async fn an_event_can_be_replayed_and_a_sample_sent(database: Database) {
     let path = format!("/webhooks/{}", webhook["id"].as_str().unwrap());
     service.link(&json!({"url": "https://example.com"})).await;
     let first = receiver.next().await.json();
+    // A delivery that is pending is not sent a second time.
+    log_after(&service, &webhook, 1).await;
     let replay = format!("{path}/deliveries/{}/replay", first["id"].as_str().unwrap());
     assert_eq!(service.post(&replay, &json!({})).await.body, json!({"id": first["id"]}));
     assert_eq!(receiver.next().await.json(), first);
