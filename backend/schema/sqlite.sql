@@ -243,10 +243,6 @@ CREATE INDEX webhook_deliveries_due ON webhook_deliveries (webhook_seq, (CASE at
     WHERE due_at IS NOT NULL;
 CREATE INDEX webhook_deliveries_of_event ON webhook_deliveries (event_seq, webhook_seq, seq);
 CREATE INDEX webhook_deliveries_of_webhook ON webhook_deliveries (webhook_seq, seq);
--- Finds the deliveries that were given up, without reading the others.
-CREATE INDEX webhook_deliveries_failed ON webhook_deliveries (webhook_seq, seq)
-    WHERE due_at IS NULL AND delivered_at IS NULL;
-
 CREATE TABLE webhook_attempts (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     delivery_seq BIGINT NOT NULL REFERENCES webhook_deliveries (seq) ON DELETE CASCADE,
@@ -266,20 +262,6 @@ CREATE TABLE kept_keys (
     PRIMARY KEY (domain, key_folded)
 ) WITHOUT ROWID;
 CREATE INDEX kept_keys_by_time ON kept_keys (until);
-
--- Answers to creations that clients may repeat. `key` is that of the header `Idempotency-Key`, and `fingerprint` a hash of the
--- request. `body` is JSON.
-CREATE TABLE answers (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
-    workspace_seq BIGINT NOT NULL REFERENCES workspaces (seq),
-    "key" TEXT NOT NULL,
-    fingerprint TEXT NOT NULL,
-    status BIGINT NOT NULL,
-    body TEXT NOT NULL,
-    created_at BIGINT NOT NULL,
-    UNIQUE (workspace_seq, "key")
-);
-CREATE INDEX answers_by_time ON answers (created_at);
 
 -- The version of this schema.
 CREATE TABLE schema_version (version BIGINT NOT NULL);

@@ -13,13 +13,14 @@ use tokio::time::Instant;
 
 use crate::api::backlogs::Counting;
 use crate::api::front::Front;
+use crate::api::places::Places;
 use crate::api::redirect::known_domains::KnownDomains;
 use crate::api::redirect::rules::Repeats;
 use crate::api::redirect::targets::Targets;
-use crate::api::running::Running;
 use crate::api::state::{App, Shared};
 use crate::api::{
-    analytics, caller, domains, events, folders, internal, links, openapi, qr, redirect, tags, turn, webhooks,
+    analytics, caller, domains, events, folders, internal, links, openapi, places, qr, redirect, tags,
+    webhooks,
 };
 use crate::clicks::{Recorder, RecorderTask};
 use crate::deliver::Deliverer;
@@ -28,7 +29,6 @@ use crate::domain::clock::Clock;
 use crate::domain::public_url::PublicUrl;
 use crate::domain::retention::Retention;
 use crate::http::error::{ApiError, Code};
-use crate::http::fair::Fair;
 use crate::http::scope::{self, RequestScope};
 use crate::metrics::Metrics;
 use crate::settings::Settings;
@@ -90,21 +90,20 @@ impl Backend {
         let retention = Retention::new(settings.retention);
         let deletion = tokio::spawn(expiry::run(background, retention, stopped));
         let scope = Arc::new(RequestScope::new(metrics.clone(), settings.request_timeout));
-        let fair = Fair::new(store.analytics().readers as usize, settings.request_timeout);
+        let places = Places::new(store.analytics().readers as usize, settings.request_timeout);
         let availability = Availability::of(store.clone());
         let default = settings.public_url.default_domain();
         let domains = KnownDomains::new(default, store.clone(), stop.subscribe());
         let app = App {
             targets: Targets::new(store.clone(), availability.clone(), clock.clone(), settings.max_stale),
             domains,
-            running: Running::default(),
             store,
             availability,
             clock,
             public_url: settings.public_url,
             webhook_addresses: settings.webhook_addresses,
             recorder,
-            fair,
+            places,
             drawing: Arc::new(Semaphore::new(DRAWING)),
             click_rules: settings.clicks,
             repeats: Repeats::default(),
@@ -131,7 +130,7 @@ impl Backend {
             .merge(webhooks::router())
             .merge(analytics::router())
             .merge(events::router())
-            .route_layer(from_fn_with_state(Arc::clone(&self.app), turn::in_turn))
+            .route_layer(from_fn_with_state(Arc::clone(&self.app), places::in_place))
             .route_layer(from_fn_with_state(Arc::clone(&self.app), caller::authenticated))
             .merge(qr::router())
             .merge(redirect::router());
@@ -226,8 +225,6 @@ async fn unknown_method() -> impl IntoResponse {
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
-
     use axum::body::Body;
     use axum::http::{Method, Request, StatusCode};
     use axum::response::Response;
@@ -260,7 +257,8 @@ mod tests {
         let (clock, public) = (Clock::system(), PublicUrl::parse("https://s.test").unwrap());
         let workspace = store.create_workspace("test", clock.now()).await.unwrap();
         let (_, key) = store.create_key(&workspace, "pro", None, clock.now()).await.unwrap();
-        let backend = Backend::start(store, clock, Settings::new(public));
+        let request_timeout = Duration::from_millis(300);
+        let backend = Backend::start(store, clock, Settings { request_timeout, ..Settings::new(public) });
         let (app, router) = (Arc::clone(&backend.app), backend.router());
 
         let document = send(&router, &Method::GET, "/openapi.json", "").await;
@@ -268,11 +266,10 @@ mod tests {
         let document: Value = serde_json::from_slice(&document).unwrap();
         let paths = document["paths"].as_object().unwrap().keys();
 
-        for route in turn::QUERIES {
+        for route in places::QUERIES {
             assert!(document["paths"][route]["get"].is_object(), "{route}");
         }
-        let _all_places = app.fair.take_all(workspace.seq);
-        let waiting = || app.fair.waiting(workspace.seq);
+        let _all_places = app.places.take_all(workspace.seq);
         let mut waited = 0;
         for path in paths.filter(|path| !OPEN.contains(&path.as_str())) {
             for method in METHODS {
@@ -281,17 +278,9 @@ mod tests {
                     continue;
                 }
                 assert_eq!(refused, StatusCode::UNAUTHORIZED, "{method} {path}");
-                let waits = pin!(async {
-                    while waiting() == 0 {
-                        tokio::task::yield_now().await;
-                    }
-                });
-                tokio::select! {
-                    answer = send(&router, &method, path, &key) => {
-                        panic!("{method} {path} did not wait: {}", answer.status());
-                    }
-                    () = waits => waited += 1,
-                }
+                let answer = send(&router, &method, path, &key).await;
+                assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE, "{method} {path} did not wait");
+                waited += 1;
             }
         }
         assert!(waited > 40, "{waited} requests");

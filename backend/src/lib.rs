@@ -9,12 +9,10 @@
 mod apart;
 mod api;
 mod app;
-pub mod backup;
 mod clicks;
 mod deliver;
 mod domain;
 mod http;
-pub mod import;
 mod metrics;
 mod settings;
 mod store;
@@ -22,6 +20,7 @@ mod sweep;
 
 pub use api::front::Front;
 pub use api::keys;
+pub use api::places::MAX_BODY_BYTES;
 pub use api::redirect::rules::{ClickRules, LocationHeaders};
 pub use app::Backend;
 pub use clicks::{ClickLogError, check_click_log};
@@ -32,8 +31,7 @@ pub use domain::domain_name::{InvalidDomain, parse_domain};
 pub use domain::public_url::{InvalidPublicUrl, PublicUrl};
 pub use domain::visitor_address::KeptAddress;
 pub use domain::{ids, signature};
-pub use http::error::{ApiError, Code, InvalidField};
-pub use http::fair::MAX_BODY_BYTES;
+pub use http::error::{ApiError, Code};
 pub use http::server;
 pub use settings::Settings;
 pub use store::{

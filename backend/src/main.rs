@@ -5,7 +5,6 @@ mod command {
     pub(crate) mod database;
     pub(crate) mod domains;
     pub(crate) mod error;
-    pub(crate) mod import;
     pub(crate) mod keys;
     pub(crate) mod serve;
 }
@@ -13,7 +12,6 @@ mod command {
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use backend::backup::{backup, restore};
 use backend::keys::check_plan;
 use clap::Parser;
 #[cfg(unix)]
@@ -22,16 +20,12 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::FromEnvError;
 
 use self::command::arguments::{Cli, Command, Domains, Keys, LogFormat};
-use self::command::error::CliError;
-use self::command::{database, domains, import, keys, serve};
+use self::command::{database, domains, keys, serve};
 
 /// The C library's allocator shares locks between threads. A preempted thread of the lowest priority could hold one while others
 /// wait.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// Exit code of a command that was only partly successful.
-const REFUSED: u8 = 3;
 
 fn main() -> ExitCode {
     // Databases, click logs and backups contain visitors' addresses and the secrets of webhooks. No other user may read them.
@@ -94,24 +88,14 @@ async fn run() -> ExitCode {
         }
         Command::Domains(Domains::Remove { database, domain }) => domains::remove(&database, domain).await,
         Command::Domains(Domains::List { database, json }) => domains::list(&database, json).await,
-        Command::Import(options) => import::run(*options).await,
-        Command::Backup(options) => {
-            backup(&options.database.url, &options.click_logs, &options.folder).await.map_err(CliError::from)
-        }
-        Command::Restore(options) => {
-            restore(&options.database.url, &options.click_logs, &options.folder).await.map_err(CliError::from)
-        }
+        Command::Backup { database, file } => database::backup(&database, &file).await,
         Command::Seed { database, name, json } => keys::seed(&database, &name, json).await,
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error}");
-            if matches!(error, CliError::LinesRefused(_)) {
-                ExitCode::from(REFUSED)
-            } else {
-                ExitCode::FAILURE
-            }
+            ExitCode::FAILURE
         }
     }
 }

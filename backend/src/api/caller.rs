@@ -1,6 +1,6 @@
 //! Authentication by API key.
 //!
-//! The routes of the API are within [`authenticated`], and within it [`super::turn::in_turn`] turns an [`Authenticated`] request into one
+//! The routes of the API are within [`authenticated`], and within it [`super::places::in_place`] turns an [`Authenticated`] request into one
 //! with a [`Caller`]. A handler cannot have a workspace in another way, so that none runs before its request has waited.
 
 use std::time::Duration;

@@ -19,8 +19,7 @@ pub(crate) fn router() -> Router<Shared> {
 }
 
 /// A domain as responses show it.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-#[schema(as = Domain)]
+#[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DomainBody {
     /// `dom_` and the domain.

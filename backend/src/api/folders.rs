@@ -7,12 +7,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::api::caller::Caller;
-use crate::api::repeat::{Repeat, written};
 use crate::api::state::Shared;
 use crate::domain::change::Change;
 use crate::domain::folder::{Folder, FolderInput};
 use crate::domain::when::rfc3339;
-use crate::http::body_macro::body;
 use crate::http::error::ApiError;
 use crate::http::fields::{Text, name_of, required};
 use crate::http::json_body::Fields;
@@ -27,8 +25,7 @@ const MAX_DESCRIPTION: usize = 500;
 const ACCESS_LEVEL: &str = "write";
 
 /// A folder as responses show it.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-#[schema(as = Folder)]
+#[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct FolderBody {
     id: String,
@@ -57,17 +54,17 @@ impl From<Folder> for FolderBody {
     }
 }
 
-body! {
-    /// The body that creates or updates a folder.
-    pub(crate) struct FolderFields {
-        name: Text<MAX_NAME>,
-        description: Text<MAX_DESCRIPTION>,
-        access_level: AccessLevel,
-    }
+/// The body that creates or updates a folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct FolderFields {
+    name: Change<Text<MAX_NAME>>,
+    description: Change<Text<MAX_DESCRIPTION>>,
+    access_level: Change<AccessLevel>,
 }
 
 /// The access levels that requests may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum AccessLevel {
     Write,
@@ -104,15 +101,12 @@ async fn list(
 async fn create(
     State(app): State<Shared>,
     caller: Caller,
-    repeat: Repeat,
     Fields(fields): Fields<FolderFields>,
 ) -> Result<(StatusCode, Json<FolderBody>), ApiError> {
     let input = FolderInput::try_from(fields)?;
     let name = required(input.name.map_or(Change::Keep, Change::Set), "name", "string")?;
     let (description, now) = (input.description.set(), app.clock.now());
-    let body = |folder: &Folder| written(&FolderBody::from(folder.clone()));
-    let repeat = repeat.recording(StatusCode::CREATED, &body);
-    let made = app.store.create_folder(&caller.workspace, &name, description.as_deref(), now, repeat).await?;
+    let made = app.store.create_folder(&caller.workspace, &name, description.as_deref(), now).await?;
     Ok((StatusCode::CREATED, Json(made?.into())))
 }
 

@@ -12,13 +12,12 @@ pub(crate) mod json_array;
 pub mod keys;
 pub(crate) mod links;
 pub(crate) mod openapi;
+pub(crate) mod places;
 pub(crate) mod qr;
 pub(crate) mod redirect;
 mod refusal;
-pub(crate) mod repeat;
-pub(crate) mod running;
 pub(crate) mod selection;
 pub(crate) mod state;
 pub(crate) mod tags;
-pub(crate) mod turn;
+
 pub(crate) mod webhooks;

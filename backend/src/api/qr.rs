@@ -35,11 +35,6 @@ pub(crate) fn router() -> Router<Shared> {
     Router::new().route("/qr", routing::get(qr))
 }
 
-/// The values of `level`.
-pub(crate) fn level_names() -> impl Iterator<Item = &'static str> {
-    LEVELS.into_iter().map(|(name, _)| name)
-}
-
 async fn qr(State(app): State<Shared>, query: Query) -> Result<Response, ApiError> {
     let drawing = Drawing::read(&query)?;
     let turn = tokio::time::timeout(MAX_WAIT, Arc::clone(&app.drawing).acquire_owned()).await;

@@ -35,16 +35,6 @@ impl From<StoreError> for ApiError {
             );
             return Self::invalid("custom", "start", &message);
         }
-        match error {
-            StoreError::Repeated => {
-                return Self::conflict("A request with this Idempotency-Key is in progress.");
-            }
-            StoreError::AnswerTooLarge => {
-                let message = "The answer is too large to be kept for the Idempotency-Key. Create fewer links in one call.";
-                return Self::new(Code::UnprocessableEntity, message);
-            }
-            _ => {}
-        }
         if error.is_unavailability() {
             tracing::warn!(%error, "the database is unavailable or busy");
             return Away.into();

@@ -95,16 +95,6 @@ pub(crate) struct ClickQuery {
     pub(crate) interval: Option<Interval>,
 }
 
-/// The values of `interval`.
-pub(crate) fn interval_names() -> impl Iterator<Item = &'static str> {
-    INTERVALS.into_iter().map(|(name, _)| name)
-}
-
-/// The filters that take lists, which may be negated.
-pub(crate) fn filter_names() -> impl Iterator<Item = &'static str> {
-    FILTERS.into_iter().map(|(name, ..)| name)
-}
-
 impl ClickQuery {
     /// Parses the range and filters of a request.
     pub(crate) async fn read(

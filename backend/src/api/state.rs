@@ -5,17 +5,16 @@ use std::sync::Arc;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::api::backlogs::Counting;
+use crate::api::places::Places;
 use crate::api::redirect::known_domains::KnownDomains;
 use crate::api::redirect::rules::{ClickRules, Repeats};
 use crate::api::redirect::targets::Targets;
-use crate::api::running::Running;
 use crate::clicks::Recorder;
 use crate::domain::address_policy::AddressPolicy;
 use crate::domain::agent::Agents;
 use crate::domain::clock::Clock;
 use crate::domain::public_url::PublicUrl;
 use crate::domain::retention::Retention;
-use crate::http::fair::Fair;
 use crate::metrics::Metrics;
 use crate::store::availability::Availability;
 use crate::store::{Changed, Store};
@@ -30,9 +29,8 @@ pub(crate) struct App {
     pub(crate) webhook_addresses: AddressPolicy,
     pub(crate) domains: KnownDomains,
     pub(crate) targets: Targets,
-    pub(crate) running: Running,
     pub(crate) recorder: Recorder,
-    pub(crate) fair: Fair,
+    pub(crate) places: Places,
     /// Permits for drawing QR codes, which takes much CPU time and requires no key.
     pub(crate) drawing: Arc<Semaphore>,
     pub(crate) click_rules: ClickRules,

@@ -3,14 +3,13 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Json, Router, routing};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::api::caller::Caller;
-use crate::api::repeat::{Repeat, written};
 use crate::api::state::Shared;
 use crate::domain::change::Change;
 use crate::domain::tag::{Tag, TagColor};
-use crate::http::body_macro::body;
 use crate::http::error::ApiError;
 use crate::http::fields::{MAX_ITEM, Text, kept, name_of, required};
 use crate::http::issue::Issue;
@@ -44,14 +43,11 @@ async fn list(State(app): State<Shared>, caller: Caller, query: Query) -> Result
 async fn create(
     State(app): State<Shared>,
     caller: Caller,
-    repeat: Repeat,
     Fields(fields): Fields<TagFields>,
 ) -> Result<(StatusCode, Json<Tag>), ApiError> {
     let color = fields.color.set().map(TagColor::name);
     let name = required(name(fields)?.map_or(Change::Keep, Change::Set), "name", "string")?;
-    let body = |tag: &Tag| written(tag);
-    let repeat = repeat.recording(StatusCode::CREATED, &body);
-    let made = app.store.create_tag(&caller.workspace, &name, color, app.clock.now(), repeat).await?;
+    let made = app.store.create_tag(&caller.workspace, &name, color, app.clock.now()).await?;
     Ok((StatusCode::CREATED, Json(made?)))
 }
 
@@ -75,13 +71,13 @@ async fn delete(State(app): State<Shared>, caller: Caller, Name(id): Name) -> Re
     Ok(Json(json!({ "id": id })))
 }
 
-body! {
-    /// The body that creates or updates a tag.
-    pub(crate) struct TagFields {
-        name: Text<MAX_ITEM>,
-        tag: Text<MAX_ITEM> = "The deprecated name of `name`.",
-        color: TagColor,
-    }
+/// The body that creates or updates a tag.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct TagFields {
+    name: Change<Text<MAX_ITEM>>,
+    tag: Change<Text<MAX_ITEM>>,
+    color: Change<TagColor>,
 }
 
 /// The name of a tag. Both fields must agree.

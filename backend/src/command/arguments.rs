@@ -17,8 +17,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 Examples:
   backend migrate
   backend keys create --plan pro
-  backend serve --public-url https://go.example.com
-  backend import --workspace ws_01JB3S4T5V6W7X8Y9Z0A1B2C3D --public-url https://go.example.com links.csv"
+  backend serve --public-url https://go.example.com"
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -42,7 +41,7 @@ pub(crate) enum Command {
     Serve(Box<Serve>),
     /// Creates the tables of an empty database, or updates those of an earlier version.
     ///
-    /// Other commands than migrate, serve and restore refuse a database that does not have the tables of this version.
+    /// Other commands than migrate and serve refuse a database that does not have the tables of this version.
     #[command(after_help = "\
 Example:
   backend migrate --database sqlite:/var/lib/weir/weir.db")]
@@ -56,32 +55,18 @@ Example:
     /// Assigns domains to workspaces, and lists and removes them.
     #[command(subcommand)]
     Domains(Domains),
-    /// Creates a link for each line of a CSV file. The first line contains the API's field names.
+    /// Copies a SQLite database to a new file. The service may be running. For PostgreSQL, use pg_dump.
     ///
-    /// An empty cell is an absent field. Boolean fields are true or false, tagNames is comma-separated, and geo and
-    /// testVariants are JSON. Each line is printed with its short link or with the reason why it is refused. A refused line
-    /// does not affect the others. Columns without a field are ignored with a warning.
+    /// Clicks that are still in the click log are not in the copy.
     #[command(after_help = "\
-Exit code: 0 if every line created a link, 3 if lines were refused, 1 if the import failed or was stopped.
-After a failure, or SIGINT or SIGTERM, the error message contains the number for --after-line.
-
-Example, for a file that begins with url,key,title,tagNames:
-  backend import --workspace ws_01JB3S4T5V6W7X8Y9Z0A1B2C3D --public-url https://go.example.com links.csv")]
-    Import(Box<Import>),
-    /// Copies the database and the click log to a new folder. The service may be running.
-    #[command(after_help = "\
-With PostgreSQL, pg_dump must be on PATH and at least as new as the server.
-
-Examples:
-  backend backup --database sqlite:/var/lib/weir/weir.db /var/backups/weir-2026-03-15
-  backend backup --database postgres://weir@db/weir --click-log /var/lib/weir/clicks /var/backups/weir-2026-03-15")]
-    Backup(Backup),
-    /// Restores a backup to a database that does not exist (SQLite) or is empty (PostgreSQL).
-    #[command(after_help = "\
-Examples:
-  backend restore --database sqlite:/var/lib/weir/weir.db /var/backups/weir-2026-03-15
-  backend restore --database postgres://weir@db/weir --click-log /var/lib/weir/clicks /var/backups/weir-2026-03-15")]
-    Restore(Backup),
+Example:
+  backend backup --database sqlite:/var/lib/weir/weir.db /var/backups/weir-2026-03-15.db")]
+    Backup {
+        #[command(flatten)]
+        database: Database,
+        /// The file to create.
+        file: PathBuf,
+    },
     /// Creates a workspace with one key per plan and prints the keys. They cannot be shown again.
     Seed {
         #[command(flatten)]
@@ -106,34 +91,6 @@ pub(crate) struct Database {
         hide_env_values = true
     )]
     pub(crate) url: String,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Import {
-    #[command(flatten)]
-    pub(crate) database: Database,
-    /// Id of the workspace in which the links are created.
-    #[arg(long)]
-    pub(crate) workspace: String,
-    /// Public URL of the API. Its host is the default domain of the links.
-    #[arg(long, env = "WEIR_PUBLIC_URL", value_parser = PublicUrl::parse)]
-    pub(crate) public_url: PublicUrl,
-    /// Skips the lines up to this one, to continue an import that was stopped.
-    #[arg(long, value_name = "NUMBER", default_value = "0")]
-    pub(crate) after_line: u64,
-    /// Path of the CSV file.
-    pub(crate) file: PathBuf,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Backup {
-    #[command(flatten)]
-    pub(crate) database: Database,
-    /// The click log of a process. Repeatable; accepts a comma-separated list [default: that of serve].
-    #[arg(long = "click-log", env = "WEIR_CLICK_LOG", value_delimiter = ',')]
-    pub(crate) click_logs: Vec<PathBuf>,
-    /// The folder of the backup.
-    pub(crate) folder: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -377,6 +334,6 @@ mod tests {
                 examples += 1;
             }
         }
-        assert_eq!(examples, 17);
+        assert_eq!(examples, 12);
     }
 }

@@ -1,5 +1,7 @@
 //! The database of a command.
 
+use std::path::Path;
+
 use backend::{Store, Workspace};
 
 use super::arguments::Database;
@@ -9,6 +11,13 @@ pub(crate) async fn migrate(database: &Database) -> Result<(), CliError> {
     let store = Store::open_or_create(&database.url).await.map_err(CliError::Open)?;
     store.close().await;
     Ok(())
+}
+
+pub(crate) async fn backup(database: &Database, file: &Path) -> Result<(), CliError> {
+    let store = open(database).await?;
+    let copied = store.back_up(file).await;
+    store.close().await;
+    Ok(copied?)
 }
 
 pub(crate) async fn open(database: &Database) -> Result<Store, CliError> {

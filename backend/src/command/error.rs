@@ -3,8 +3,6 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use backend::backup::BackupError;
-use backend::import::ImportError;
 use backend::keys::InvalidLimits;
 use backend::{ClickLogError, DomainConflict, InvalidPublicUrl, StoreError};
 
@@ -37,20 +35,10 @@ pub(crate) enum CliError {
     UnknownKey(String),
     #[error("{option} {address}: {source}")]
     Listen { option: &'static str, address: SocketAddr, source: std::io::Error },
-    #[error("{}: {source}", path.display())]
-    File { path: PathBuf, source: std::io::Error },
     #[error("{option} {}: {source}", path.display())]
     NamedFile { option: &'static str, path: PathBuf, source: std::io::Error },
-    #[error("{}: {source}", path.display())]
-    Import { path: PathBuf, source: ImportError },
-    #[error("{}: {source}. To continue, repeat the command with --after-line {last_line}", path.display())]
-    ImportStopped { path: PathBuf, last_line: u64, source: ImportError },
-    #[error("{} refused", count(*.0, "line"))]
-    LinesRefused(u64),
     #[error("--click-log: {0}")]
     ClickLog(#[from] ClickLogError),
-    #[error(transparent)]
-    Backup(BackupError),
     #[error("--internal-token-file {}: the token is empty", .0.display())]
     EmptyToken(PathBuf),
     #[error("cannot write to stdout: {0}")]
@@ -64,19 +52,4 @@ pub(crate) enum CliError {
 /// A number of things, such as "1 line" or "2 lines".
 pub(crate) fn count(number: u64, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
-}
-
-impl From<BackupError> for CliError {
-    fn from(error: BackupError) -> Self {
-        match error {
-            BackupError::Store(
-                error @ (StoreError::UnknownDatabase { .. }
-                | StoreError::File { .. }
-                | StoreError::Open { .. }
-                | StoreError::Silent { .. }
-                | StoreError::Schema { .. }),
-            ) => Self::Open(error),
-            other => Self::Backup(other),
-        }
-    }
 }

@@ -16,7 +16,7 @@ use crate::domain::public_url::PublicUrl;
 use crate::domain::when::rfc3339;
 
 /// The types of events. All of them concern links.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Trigger {
     #[serde(rename = "link.created")]
     Created,

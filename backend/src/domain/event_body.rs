@@ -8,8 +8,7 @@ use crate::domain::link_body::LinkBody;
 use crate::domain::when::rfc3339;
 
 /// A click in events and webhook payloads.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
-#[schema(as = Click)]
+#[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ClickBody {
     id: String,
@@ -56,8 +55,7 @@ impl ClickBody {
 
 /// An event. The fields below `link` repeat fields of the click and the link, because the published clients require
 /// them.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-#[schema(as = Event)]
+#[derive(Debug, Serialize)]
 pub(crate) struct EventBody<'a> {
     event: &'static str,
     timestamp: &'a str,

@@ -11,8 +11,7 @@ use super::tag::Tag;
 use super::when::rfc3339;
 
 /// A link in responses. All fields are present, because the published clients require them.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
-#[schema(as = Link)]
+#[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[expect(clippy::struct_excessive_bools, reason = "the published Link object has these flags")]
 pub(crate) struct LinkBody {

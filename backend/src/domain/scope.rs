@@ -16,7 +16,7 @@ pub(crate) enum Scope {
 }
 
 /// The kinds of scopes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ScopeKind {
     Workspace,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// A label for links of a workspace.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Tag {
     /// `tag_` and a ULID.
     pub(crate) id: String,
@@ -14,7 +14,7 @@ pub(crate) struct Tag {
 }
 
 /// The colours that the published clients accept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum TagColor {
     Red,
@@ -65,11 +65,5 @@ impl TagSelection {
     /// The tags with these ids, which a field of the request names.
     pub(crate) fn of_ids(field: &'static str, values: Vec<String>) -> Self {
         Self { ids: Some(TagIds { field, values }), names: None }
-    }
-
-    /// Number of the tags.
-    pub(crate) fn len(&self) -> usize {
-        let ids = self.ids.as_ref().map_or(0, |ids| ids.values.len());
-        ids.max(self.names.as_ref().map_or(0, Vec::len))
     }
 }

@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 /// The error code, which determines the HTTP status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Code {
     /// 400: the request is malformed.
@@ -26,7 +26,7 @@ pub enum Code {
     Conflict = 409,
     /// 410: the link has expired.
     Gone = 410,
-    /// 413: the body is larger than [`crate::http::fair::MAX_BODY_BYTES`].
+    /// 413: the body is larger than [`crate::MAX_BODY_BYTES`].
     PayloadTooLarge = 413,
     /// 415: the body has a content coding, such as gzip.
     UnsupportedMediaType = 415,
@@ -54,8 +54,6 @@ pub struct ApiError {
     pub code: Code,
     /// The human-readable message.
     pub message: String,
-    /// The invalid field, if the error concerns one. The message contains it too.
-    pub field: Option<InvalidField>,
     /// Whether the database had no space left.
     pub(crate) is_exhaustion: bool,
 }
@@ -64,18 +62,9 @@ pub struct ApiError {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exhausted;
 
-/// An invalid field.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidField {
-    /// The path of the field: `url`, `geo.DE` or `tagIds[3]`.
-    pub path: String,
-    /// The reason.
-    pub reason: String,
-}
-
 impl ApiError {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), field: None, is_exhaustion: false }
+        Self { code, message: message.into(), is_exhaustion: false }
     }
 
     /// An internal error. The caller logs the cause, which the response does not contain.
@@ -102,24 +91,18 @@ impl ApiError {
 
     /// The error for an invalid field. `issue` is an issue code of the published validator.
     pub(crate) fn invalid(issue: &str, path: &str, message: &str) -> Self {
-        Self {
-            field: Some(InvalidField { path: path.to_owned(), reason: message.to_owned() }),
-            ..Self::new(Code::UnprocessableEntity, format!("{issue}: {path}: {message}"))
-        }
+        Self::new(Code::UnprocessableEntity, format!("{issue}: {path}: {message}"))
     }
 }
 
 /// The body of an error.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-#[schema(as = Error)]
+#[derive(Debug, Serialize)]
 pub(crate) struct ErrorBody {
-    #[schema(inline)]
     error: ErrorFields,
 }
 
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize)]
 struct ErrorFields {
-    #[schema(inline)]
     code: Code,
     message: String,
     doc_url: String,

@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::fields;
 use super::value_count::{MAX_JSON_VALUES, has_too_many_values};
 use crate::apart;
+use crate::api::places::Received;
 use crate::http::error::ApiError;
-use crate::http::fair::Received;
 
 /// A request body with the fields of an object.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub(crate) struct SizedJsonBody {
     pub(crate) bytes: usize,
 }
 
-/// Parses the body that [`Fair::admit`](crate::http::fair::Fair::admit) has read.
+/// Parses the body that was read before the request had a place.
 impl<S: Sync> FromRequest<S> for SizedJsonBody {
     type Rejection = ApiError;
 

@@ -1,4 +1,4 @@
-//! Pages of clicks, which are read in chunks.
+//! Pages of clicks.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

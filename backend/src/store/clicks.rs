@@ -251,7 +251,7 @@ mod tests {
         let workspace = store.create_workspace("test", now).await.unwrap();
         let input = LinkInput::create(&serde_json::json!({"url": "https://example.com"}), "", now).unwrap();
         let links = [NewLink::of(input, &public)];
-        let link = store.create_links(&workspace, &links, now, None, None).await.unwrap().remove(0).unwrap();
+        let link = store.create_links(&workspace, &links, now, None).await.unwrap().remove(0).unwrap();
         let clicks: Vec<Click> =
             (0..10).map(|n| Click::new(&link.id, now + SignedDuration::from_mins(n))).collect();
         let gone = Click::new("link_gone", now);

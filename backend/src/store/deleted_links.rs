@@ -7,13 +7,11 @@ use jiff::Timestamp;
 use sqlx::{Any, Row, Transaction};
 
 use super::ROWS_PER_STEP;
-use super::link_size;
 use super::links::{LINKS, LinkSelector};
 use super::old_events::first_of;
 use super::outbox::enqueue;
 use super::sql::Sql;
 use super::{Dialect, Store, StoreError, Workspace, kept_keys};
-use crate::apart;
 use crate::domain::event::{Event, Trigger};
 use crate::domain::link::Link;
 use crate::domain::public_url::PublicUrl;
@@ -73,7 +71,7 @@ impl Store {
     }
 
     /// Deletes links, without telling webhooks; the rows of their clicks are deleted in the background. Those that the workspace
-    /// does not have are left out. Many large links are deleted in several transactions.
+    /// does not have are left out.
     pub(crate) async fn delete_links(
         &self,
         workspace: &Workspace,
@@ -81,20 +79,12 @@ impl Store {
         now: Timestamp,
     ) -> Result<Vec<Link>, StoreError> {
         let links = self.selected_links(workspace, selectors).await?;
-        let size = |link: Link| Ok((link_size::with_tags(&link)?, link.id));
-        let sizes = move || links.into_iter().map(size).collect::<Result<Vec<_>, StoreError>>();
-        let links = apart::run(sizes).await?;
-        let mut deleted = Vec::with_capacity(links.len());
-        for links in link_size::transactions(&links, |(bytes, _)| Ok(*bytes))? {
-            let (_turn, mut transaction) = self.begin_in_turn().await?;
-            let ids = links.iter().map(|(_, id)| id);
-            let links = self.lock_links(&mut transaction, workspace, ids).await?;
-            let seqs: Vec<i64> = links.iter().map(|link| link.seq).collect();
-            put_out_of_reach(&mut transaction, self.dialect, &seqs, now).await?;
-            transaction.commit().await?;
-            deleted.extend(links);
-        }
-        Ok(deleted)
+        let (_turn, mut transaction) = self.begin_in_turn().await?;
+        let links = self.lock_links(&mut transaction, workspace, links.iter().map(|link| &link.id)).await?;
+        let seqs: Vec<i64> = links.iter().map(|link| link.seq).collect();
+        put_out_of_reach(&mut transaction, self.dialect, &seqs, now).await?;
+        transaction.commit().await?;
+        Ok(links)
     }
 
     /// Deletes some rows of the oldest deleted links, and each link after its last row. False if there is no deleted link, or other
@@ -204,14 +194,14 @@ mod tests {
                 .await
                 .unwrap();
             let workspace = store.create_workspace("test", now).await.unwrap();
-            store.create_tag(&workspace, "t", None, now, None).await.unwrap().unwrap();
+            store.create_tag(&workspace, "t", None, now).await.unwrap().unwrap();
             let body = serde_json::json!({
                 "url": "https://example.com", "tagNames": ["t"], "title": "t".repeat(title),
             });
             let new: Vec<_> = (0..links)
                 .map(|_| NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public))
                 .collect();
-            let made = store.create_links(&workspace, &new, now, None, None).await.unwrap();
+            let made = store.create_links(&workspace, &new, now, None).await.unwrap();
             let ids: Vec<String> = made.into_iter().map(|link| link.unwrap().id).collect();
             for id in &ids {
                 let clicks: Vec<Click> = (0..clicks).map(|_| Click::new(id, now)).collect();
@@ -242,10 +232,10 @@ mod tests {
         let mut store = Store::open_or_create(&url).await.unwrap();
         let (now, public) = (Timestamp::UNIX_EPOCH, PublicUrl::parse("https://s.test").unwrap());
         let workspace = store.create_workspace("test", now).await.unwrap();
-        store.create_tag(&workspace, "t", None, now, None).await.unwrap().unwrap();
+        store.create_tag(&workspace, "t", None, now).await.unwrap().unwrap();
         let body = serde_json::json!({"url": "https://example.com", "tagNames": ["t"]});
         let new = || NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public);
-        let made = store.create_links(&workspace, &[new(), new()], now, None, None).await.unwrap();
+        let made = store.create_links(&workspace, &[new(), new()], now, None).await.unwrap();
         let ids: Vec<String> = made.into_iter().map(|link| link.unwrap().id).collect();
         let clicks: Vec<Click> =
             (0..CLICKS + 3).map(|n| Click::new(&ids[usize::from(n >= CLICKS)], now)).collect();

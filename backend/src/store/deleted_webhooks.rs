@@ -75,10 +75,10 @@ mod tests {
         let (now, public) = (Timestamp::UNIX_EPOCH, PublicUrl::parse("https://s.test").unwrap());
         let workspace = store.create_workspace("test", now).await.unwrap();
         let new = NewWebhook::of_clicks();
-        let webhook = store.create_webhook(&workspace, &new, 1, now, None).await.unwrap().unwrap();
+        let webhook = store.create_webhook(&workspace, &new, 1, now).await.unwrap().unwrap();
         let body = serde_json::json!({"url": "https://example.com"});
         let new = NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public);
-        let made = store.create_links(&workspace, &[new], now, None, None).await.unwrap();
+        let made = store.create_links(&workspace, &[new], now, None).await.unwrap();
         let link = made.into_iter().next().unwrap().unwrap();
         let clicks: Vec<Click> = (0..clicks).map(|_| Click::new(&link.id, now)).collect();
         store.record_clicks(&clicks).await.unwrap();

@@ -65,18 +65,21 @@ pub enum StoreError {
         /// The database.
         path: PathBuf,
     },
+    /// The file for a copy exists. Nothing is overwritten.
+    #[error("{} already exists", path.display())]
+    Copied {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Only SQLite files are copied.
+    #[error("a PostgreSQL database is not copied to a file by this program. Use pg_dump")]
+    NotCopied,
     /// The database returned an error.
     #[error("database: {0}")]
     Database(#[from] sqlx::Error),
     /// An analytics query exceeded its time limit before its last statement.
     #[error("the time limit of the query has passed")]
     TimeLimit,
-    /// Another request with the same `Idempotency-Key` was faster.
-    #[error("another request with the key was faster")]
-    Repeated,
-    /// The answer to a request with an `Idempotency-Key` is too large to be kept.
-    #[error("the answer has more than {} bytes", super::answers::MAX_ANSWER)]
-    AnswerTooLarge,
     /// A query needs expired clicks, which are deleted.
     #[error("clicks from before {kept_from} are deleted")]
     Expired {

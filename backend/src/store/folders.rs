@@ -13,7 +13,7 @@ use super::ROWS_PER_STEP;
 use super::names::{NameConflict, Named};
 use super::reader::Reader;
 use super::sql::Sql;
-use super::{Dialect, Recording, Store, StoreError, Workspace, instant_of};
+use super::{Dialect, Store, StoreError, Workspace, instant_of};
 use crate::domain::folder::{Folder, FolderInput};
 use crate::domain::ids;
 
@@ -58,7 +58,6 @@ impl Store {
         name: &str,
         description: Option<&str>,
         now: Timestamp,
-        repeat: Option<Recording<'_, Folder>>,
     ) -> Result<Result<Folder, NameConflict>, StoreError> {
         let folder = Folder {
             id: ids::sortable("fold_", now),
@@ -79,7 +78,6 @@ impl Store {
             row.bind(folder.description.clone()).bind(now.as_millisecond()).bind(now.as_millisecond());
         });
         sql.execute(&mut *transaction).await?;
-        self.keep_answer(&mut transaction, workspace, repeat.as_ref(), &folder, now).await?;
         transaction.commit().await?;
         Ok(Ok(folder))
     }

@@ -12,7 +12,7 @@ use super::link_size::{self, MAX_LINK_BYTES};
 use super::outbox::enqueue;
 use super::sql::Sql;
 use super::tags::{add_tags, resolve_tags};
-use super::{Recording, Store, StoreError, Workspace, kept_keys, to_json};
+use super::{Store, StoreError, Workspace, kept_keys, to_json};
 use crate::domain::destination::TooLong;
 use crate::domain::destination::UtmParameters;
 use crate::domain::event::{Event, Trigger};
@@ -20,7 +20,6 @@ use crate::domain::ids;
 use crate::domain::link::{Details, Link};
 use crate::domain::link_input::LinkInput;
 use crate::domain::public_url::PublicUrl;
-use crate::domain::tag::TagSelection;
 
 /// Attempts to find a random key that is free. With 36^7 keys even a domain with a billion links needs two.
 const KEY_ATTEMPTS: usize = 8;
@@ -109,18 +108,6 @@ fn row(link: &Link, utm: UtmParameters, details: &str) -> Result<String, StoreEr
     to_json("links", &values)
 }
 
-/// Splits links to be created so that each part is short enough for one transaction.
-pub(crate) fn transactions(links: &[NewLink]) -> Result<Vec<&[NewLink]>, StoreError> {
-    link_size::transactions(links, |new| {
-        let mut details = Details::default();
-        new.input.apply_details(&mut details);
-        let tags = new.input.tags.as_ref().map_or(0, TagSelection::len);
-        Ok(new.input.destination(None).len()
-            + to_json("link details", &details)?.len()
-            + link_size::of_tags(tags))
-    })
-}
-
 /// A random key of the length and with the prefix that a request asks for.
 fn random_key(input: &LinkInput) -> String {
     let random = ids::short_key(input.key_length.unwrap_or(ids::KEY_LENGTH));
@@ -132,17 +119,15 @@ fn random_key(input: &LinkInput) -> String {
 
 impl Store {
     /// Creates links in one transaction. The results are in the order of `links`. With `announce`, webhooks hear of them.
-    /// [`transactions`] says how many links should be in one. `repeat` keeps the answer for a client that repeats the request.
     pub(crate) async fn create_links(
         &self,
         workspace: &Workspace,
         links: &[NewLink],
         now: Timestamp,
         announce: Option<&PublicUrl>,
-        repeat: Option<Recording<'_, LinkResults>>,
     ) -> Result<LinkResults, StoreError> {
         let drafts = self.draft(workspace, links, now)?;
-        // Without events, the call creates many links, in several transactions.
+        // Without events, the call may create many links.
         let (_turn, mut transaction) = match announce {
             Some(_) => (None, self.begin().await?),
             None => self.begin_in_turn().await?,
@@ -154,7 +139,6 @@ impl Store {
                 enqueue(&mut transaction, self.dialect, workspace.seq, link, event).await?;
             }
         }
-        self.keep_answer(&mut transaction, workspace, repeat.as_ref(), &results, now).await?;
         transaction.commit().await?;
         Ok(results)
     }

@@ -23,7 +23,6 @@ use crate::domain::link::Link;
 use crate::domain::link_input::LinkInput;
 use crate::domain::public_url::PublicUrl;
 use crate::domain::tag::Tag;
-use crate::domain::tag::TagSelection;
 
 /// A link that was updated, or created by an upsert.
 #[derive(Clone, Debug)]
@@ -156,9 +155,6 @@ impl Store {
 
     /// Updates links alike, without telling webhooks. The result leaves out those that the workspace does not have, and is in
     /// the order of `selectors`. If one of them conflicts, none is updated.
-    ///
-    /// Many large links are updated in several transactions. A failure of the database in between leaves the first ones
-    /// updated, and so does a conflict that another request has caused since.
     pub(crate) async fn update_links(
         &self,
         workspace: &Workspace,
@@ -167,26 +163,34 @@ impl Store {
         now: Timestamp,
     ) -> Result<Result<Vec<Changed>, LinkConflict>, StoreError> {
         let (links, changes) = (self.selected_links(workspace, selectors).await?, input.clone());
-        let links = match apart::run(move || sizes_of_updates(&links, &changes)).await? {
-            Ok(links) => links,
+        // No transaction begins that would work on an input that is too large.
+        let check = move || {
+            let mut ids = Vec::with_capacity(links.len());
+            for link in links {
+                if let Err(conflict) = updated(&link, &changes, None)? {
+                    return Ok(Err(conflict));
+                }
+                ids.push(link.id);
+            }
+            Ok::<_, StoreError>(Ok(ids))
+        };
+        let ids = match apart::run(check).await? {
+            Ok(ids) => ids,
             Err(conflict) => return Ok(Err(conflict)),
         };
-        let mut changed = Vec::with_capacity(links.len());
-        for links in link_size::transactions(&links, |(_, bytes)| Ok(*bytes))? {
-            let (_turn, mut transaction) = self.begin_in_turn().await?;
-            let tags = match self.check(&mut transaction, workspace, input).await? {
-                Ok(tags) => tags,
+        let (_turn, mut transaction) = self.begin_in_turn().await?;
+        let tags = match self.check(&mut transaction, workspace, input).await? {
+            Ok(tags) => tags,
+            Err(conflict) => return Ok(Err(conflict)),
+        };
+        let mut changed = Vec::with_capacity(ids.len());
+        for link in self.lock_links(&mut transaction, workspace, ids.iter()).await? {
+            match self.change(&mut transaction, workspace, link, input, tags.as_deref(), now).await? {
+                Ok(link) => changed.push(link),
                 Err(conflict) => return Ok(Err(conflict)),
-            };
-            let ids = links.iter().map(|(id, _)| id);
-            for link in self.lock_links(&mut transaction, workspace, ids).await? {
-                match self.change(&mut transaction, workspace, link, input, tags.as_deref(), now).await? {
-                    Ok(link) => changed.push(link),
-                    Err(conflict) => return Ok(Err(conflict)),
-                }
             }
-            transaction.commit().await?;
         }
+        transaction.commit().await?;
         let mut slots = HashMap::new();
         for (slot, selector) in selectors.iter().enumerate() {
             slots.entry(selector).or_insert(slot);
@@ -328,25 +332,6 @@ impl Store {
         sql.push(" AND l.id <> ").bind(link.id.clone());
         Ok(sql.optional(&mut **transaction).await?.is_some())
     }
-}
-
-/// The ids of links, and their sizes before or after an update, whichever is larger.
-fn sizes_of_updates(
-    links: &[Link],
-    input: &LinkInput,
-) -> Result<Result<Vec<(String, usize)>, LinkConflict>, StoreError> {
-    let tags = input.tags.as_ref().map_or(0, TagSelection::len);
-    let mut sizes = Vec::with_capacity(links.len());
-    for link in links {
-        match updated(link, input, None)? {
-            Ok(after) => {
-                let bytes = link_size::with_tags(link)?.max(link_size::bytes(&after)?);
-                sizes.push((link.id.clone(), bytes + link_size::of_tags(tags)));
-            }
-            Err(conflict) => return Ok(Err(conflict)),
-        }
-    }
-    Ok(Ok(sizes))
 }
 
 /// The link as `input` changes it, with these tags if there are any.

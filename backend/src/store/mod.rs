@@ -4,10 +4,10 @@
 //! stored as Unix milliseconds. Related changes are written in one transaction.
 
 mod analytics;
-mod answers;
 mod attempts;
 pub(crate) mod availability;
 mod backlog;
+mod backup;
 pub(crate) mod checkpoint;
 mod click_pages;
 mod clicks;
@@ -23,7 +23,6 @@ mod horizon;
 mod kept_keys;
 mod keys;
 mod link_conflict;
-mod link_counts;
 mod link_creation;
 mod link_lists;
 mod link_size;
@@ -38,7 +37,6 @@ mod outbox;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod reader;
-mod replays;
 mod retention;
 mod rollups;
 mod schema;
@@ -59,33 +57,31 @@ use sqlx::{Any, AnyConnection, AnyPool, Connection, Executor, Row, Transaction};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 pub(crate) use analytics::{Condition, Selection, Step};
-pub(crate) use answers::{KeptAnswer, Recording, Repeatable};
 use checkpoint::Log;
 pub(crate) use click_pages::ClicksAndLinks;
 pub(crate) use clicks::{Found, RECORDED_AT_ONCE};
 pub(crate) use column::Column;
-pub(crate) use delivery_log::{DeliveryFilter, DeliveryRecord, DeliveryStatus};
+pub(crate) use delivery_log::DeliveryRecord;
 pub use domains::{AssignedDomain, DomainConflict};
 pub use error::StoreError;
 pub(crate) use keys::{KeyChange, ListedKey};
 pub use keys::{KeyRecord, Limits, Workspace};
 pub(crate) use link_conflict::LinkConflict;
-pub(crate) use link_creation::{LinkResults, NewLink, transactions};
+pub(crate) use link_creation::NewLink;
 pub(crate) use link_lists::{LinkFilter, LinkGroup, LinkOrder, Page};
-pub(crate) use link_size::MAX_LINK_BYTES;
 pub(crate) use link_update::Changed;
 pub(crate) use links::{LinkSelector, RedirectTarget};
-pub(crate) use location::{Location, with_suffix};
+use location::Location;
+pub(crate) use location::with_suffix;
 pub(crate) use names::NameConflict;
 pub use reader::Analytics;
 pub(crate) use reader::Reader;
 use reader::Readers;
-pub(crate) use replays::{REPLAYED_AT_ONCE, ReplayedEvents};
 pub use schema::SchemaProblem;
 pub use serving::Serving;
 use sql::Sql;
 pub(crate) use tags::{TagFilter, TagOrder};
-pub(crate) use top_links::{Ranking, TopLink};
+pub(crate) use top_links::TopLink;
 pub(crate) use webhook_update::{ChangedWebhook, WebhookInput};
 pub(crate) use webhooks::{NewWebhook, Webhook, WebhookConflict};
 
@@ -257,10 +253,7 @@ fn optional_instant_of(row: &AnyRow, column: &str) -> Result<Option<Timestamp>, 
     row.try_get::<Option<i64>, _>(column)?.map(instant).transpose()
 }
 
-pub(crate) fn to_json<T: serde::Serialize + ?Sized>(
-    what: &'static str,
-    value: &T,
-) -> Result<String, StoreError> {
+fn to_json<T: serde::Serialize + ?Sized>(what: &'static str, value: &T) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(|error| StoreError::corrupt(what, &error))
 }
 

@@ -69,15 +69,6 @@ impl Store {
         Self::connect(url, analytics, Empty::CreateSchema).await
     }
 
-    /// Checks that the database at a URL can be opened and has the schema.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
-    pub(crate) async fn expect_schema(url: &str) -> Result<(), StoreError> {
-        sqlx::any::install_default_drivers();
-        check(url, &Location::parse(url)?, Empty::Refuse).await
-    }
-
     async fn connect(url: &str, analytics: Analytics, empty: Empty) -> Result<Self, StoreError> {
         let location = Location::parse(url)?;
         sqlx::any::install_default_drivers();

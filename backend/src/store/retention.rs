@@ -128,8 +128,7 @@ mod tests {
         let workspace = store.create_workspace("test", horizon).await.unwrap();
         let body = serde_json::json!({"url": "https://example.com"});
         let link = NewLink::of(LinkInput::create(&body, "", horizon).unwrap(), &public);
-        let link =
-            store.create_links(&workspace, &[link], horizon, None, None).await.unwrap().remove(0).unwrap();
+        let link = store.create_links(&workspace, &[link], horizon, None).await.unwrap().remove(0).unwrap();
         // One each minute, and three that are kept.
         let clicks: Vec<Click> = (-3..CLICKS)
             .map(|n| Click::new(link.id.as_str(), horizon - SignedDuration::from_mins(n + 1)))

@@ -15,7 +15,7 @@ use super::link_conflict::LinkConflict;
 use super::names::{NameConflict, Named, folded};
 use super::reader::{Answers, Reader};
 use super::sql::Sql;
-use super::{Dialect, Recording, Store, StoreError, Workspace, from_json, to_json};
+use super::{Dialect, Store, StoreError, Workspace, from_json, to_json};
 use crate::domain::ids;
 use crate::domain::link::Link;
 use crate::domain::tag::TagSelection;
@@ -87,7 +87,6 @@ impl Store {
         name: &str,
         color: Option<&str>,
         now: Timestamp,
-        repeat: Option<Recording<'_, Tag>>,
     ) -> Result<Result<Tag, NameConflict>, StoreError> {
         let shade =
             || TagColor::ALL[name.bytes().map(usize::from).sum::<usize>() % TagColor::ALL.len()].name();
@@ -102,7 +101,6 @@ impl Store {
             row.bind(workspace.seq).bind(tag.id.clone()).bind(tag.name.clone()).bind(tag.color.clone());
         });
         sql.execute(&mut *transaction).await?;
-        self.keep_answer(&mut transaction, workspace, repeat.as_ref(), &tag, now).await?;
         transaction.commit().await?;
         Ok(Ok(tag))
     }
@@ -333,11 +331,11 @@ mod tests {
         let store = Store::open_or_create(&url).await.unwrap();
         let (now, public) = (Timestamp::UNIX_EPOCH, PublicUrl::parse("https://s.test").unwrap());
         let workspace = store.create_workspace("test", now).await.unwrap();
-        let tag = store.create_tag(&workspace, "t", None, now, None).await.unwrap().unwrap();
-        let folder = store.create_folder(&workspace, "f", None, now, None).await.unwrap().unwrap();
+        let tag = store.create_tag(&workspace, "t", None, now).await.unwrap().unwrap();
+        let folder = store.create_folder(&workspace, "f", None, now).await.unwrap().unwrap();
         let body = json!({"url": "https://example.com", "tagIds": [tag.id], "folderId": folder.id});
         let new = NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public);
-        let made = store.create_links(&workspace, &vec![new; LINKS as usize], now, None, None).await.unwrap();
+        let made = store.create_links(&workspace, &vec![new; LINKS as usize], now, None).await.unwrap();
         assert!(made.iter().all(Result::is_ok));
         assert!(!store.sweep_tags().await.unwrap() && !store.sweep_folders().await.unwrap());
         assert!(store.delete_tag(&workspace, &tag.id).await.unwrap());

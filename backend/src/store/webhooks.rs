@@ -6,7 +6,7 @@ use sqlx::any::AnyRow;
 
 use super::listeners::store_scope;
 use super::sql::Sql;
-use super::{Recording, Store, StoreError, Workspace, from_json, instant_of, optional_instant_of, to_json};
+use super::{Store, StoreError, Workspace, from_json, instant_of, optional_instant_of, to_json};
 use crate::domain::event::Trigger;
 use crate::domain::ids;
 use crate::domain::scope::{InvalidScope, Scope, ScopeInput};
@@ -91,7 +91,6 @@ impl Store {
         new: &NewWebhook,
         most: u32,
         now: Timestamp,
-        repeat: Option<Recording<'_, Webhook>>,
     ) -> Result<Result<Webhook, WebhookConflict>, StoreError> {
         let id = ids::sortable("wh_", now);
         let secret = new.secret.clone().unwrap_or_else(ids::webhook_secret);
@@ -135,7 +134,6 @@ impl Store {
             sql.push(LATEST).push(" WHERE seq = ").bind(made.seq);
             sql.execute(&mut *transaction).await?;
         }
-        self.keep_answer(&mut transaction, workspace, repeat.as_ref(), &made, now).await?;
         transaction.commit().await?;
         Ok(Ok(made))
     }

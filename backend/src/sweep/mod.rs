@@ -76,7 +76,6 @@ async fn step(background: &Background, now: Timestamp) -> Result<bool, StoreErro
         store.sweep_webhooks().await?,
         store.purge_events(events_before).await?,
         store.free_keys(now).await?,
-        store.sweep_answers(now).await?,
     ];
     Ok(deleted.contains(&true))
 }
@@ -99,10 +98,10 @@ mod tests {
         let workspace = store.create_workspace("test", now).await.unwrap();
         let body = serde_json::json!({"url": "https://example.com"});
         let new = NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public);
-        let link = store.create_links(&workspace, &[new], now, None, None).await.unwrap().remove(0).unwrap();
-        let tag = store.create_tag(&workspace, "t", None, now, None).await.unwrap().unwrap();
+        let link = store.create_links(&workspace, &[new], now, None).await.unwrap().remove(0).unwrap();
+        let tag = store.create_tag(&workspace, "t", None, now).await.unwrap().unwrap();
         let new = NewWebhook::of_clicks();
-        let webhook = store.create_webhook(&workspace, &new, 1, now, None).await.unwrap().unwrap();
+        let webhook = store.create_webhook(&workspace, &new, 1, now).await.unwrap().unwrap();
         store.delete_links(&workspace, &[LinkSelector::Id(link.id)], now).await.unwrap();
         store.delete_tag(&workspace, &tag.id).await.unwrap();
         store.delete_webhook(&workspace, &webhook.id).await.unwrap();

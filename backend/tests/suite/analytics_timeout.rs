@@ -12,7 +12,6 @@ use crate::service::{Answer, Service};
 
 on_both_databases! {
     a_query_that_takes_too_long_is_interrupted_and_answered_503,
-    the_time_limit_bounds_the_sum_of_a_querys_statements,
 }
 
 fn within(timeout: Duration) -> Analytics {
@@ -44,28 +43,6 @@ async fn a_query_that_takes_too_long_is_interrupted_and_answered_503(database: D
         assert_eq!(service.get("/links/info?domain=s.test&key=k").await.status, 200);
         assert_eq!(service.follow(Method::GET, "/r/k", "Googlebot/2.1").await.status, 302);
     }
-}
-
-async fn the_time_limit_bounds_the_sum_of_a_querys_statements(database: Database) {
-    const DAYS: usize = 4_000;
-    let service = Service::with_analytics(database, within(Duration::from_secs(600))).await;
-    service.link(&json!({"url": "https://example.com"})).await;
-    let clicks = format!(
-        "WITH RECURSIVE days (day) AS (SELECT 0 UNION ALL SELECT day + 1 FROM days WHERE day < {DAYS} - 1)
-         INSERT INTO clicks_daily (workspace_seq, bucket, link_seq, clicks)
-         SELECT 1, CAST(day AS BIGINT) * 86400000, 1, 1 FROM days"
-    );
-    // The clicks themselves have expired.
-    let expired = format!("UPDATE retention SET kept_from = {DAYS} * CAST(86400000 AS BIGINT)");
-    let mut database = service.database().connect().await;
-    for statement in [clicks, expired] {
-        database.execute(sqlx::AssertSqlSafe(statement)).await.unwrap();
-    }
-    // A statement for each of these days, which takes far less than a millisecond.
-    let query = "/analytics?groupBy=top_links&start=1970-01-01&end=1980-12-31";
-    assert_eq!(service.get(query).await.each("clicks"), [DAYS]);
-    let service = service.restart_with_analytics(within(Duration::from_millis(20))).await;
-    assert_interrupted(&service.get(query).await);
 }
 
 #[tokio::test]

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use sqlx::Executor;
 
 use crate::database::{Database, on_both_databases};
-use crate::delivery_log::insert_failed;
 use crate::receiver::{Receiver, Silent, Slow};
 use crate::service::Service;
 
@@ -24,9 +23,8 @@ on_both_databases! {
     a_receiver_that_never_answers_delays_no_other,
     many_receivers_that_never_answer_delay_no_other_workspace,
     deliveries_to_a_disabled_webhook_resume_once_it_is_enabled,
-    deliveries_are_filtered_and_paged,
-    failed_events_are_replayed_together,
-    a_call_replays_a_bounded_number_of_events,
+    deliveries_are_listed_newest_first_from_a_cursor_on,
+    an_event_whose_delivery_is_pending_is_not_replayed,
 }
 
 /// The log of a webhook, once its newest delivery has had `attempts` attempts.
@@ -71,6 +69,8 @@ async fn an_event_can_be_replayed_and_a_sample_sent(database: Database) {
     let path = format!("/webhooks/{}", webhook["id"].as_str().unwrap());
     service.link(&json!({"url": "https://example.com"})).await;
     let first = receiver.next().await.json();
+    // A delivery that is pending is not sent a second time.
+    log_after(&service, &webhook, 1).await;
     let replay = format!("{path}/deliveries/{}/replay", first["id"].as_str().unwrap());
     assert_eq!(service.post(&replay, &json!({})).await.body, json!({"id": first["id"]}));
     assert_eq!(receiver.next().await.json(), first);
@@ -242,12 +242,14 @@ async fn events_without_an_attempt_are_dropped_after_three_days_and_the_log_says
     };
     tokio::time::timeout(Duration::from_secs(60), all).await.expect("old events are dropped");
     assert_eq!(dropped().await, CLICKS + 1);
-    let log = service.get(&format!("{path}/deliveries?status=failed")).await;
-    let errors: Vec<&Value> =
-        log.body.as_array().unwrap().iter().map(|failed| &failed["attempts"][0]["error"]).collect();
+    let log = service.get(&format!("{path}/deliveries")).await;
+    let dropped = log.body.as_array().unwrap().iter().filter(|delivery| delivery["status"] == "failed");
+    let dropped: Vec<&Value> = dropped.collect();
+    let errors: Vec<&Value> = dropped.iter().map(|failed| &failed["attempts"][0]["error"]).collect();
     let of_clicks = "dropped: no attempt within three days; 29 events of clicks were dropped with this one";
     assert_eq!(errors, [of_clicks, "dropped: no attempt within three days"]);
-    assert_eq!(log.each("event"), ["link.clicked", "link.created"]);
+    let events: Vec<&Value> = dropped.iter().map(|failed| &failed["event"]).collect();
+    assert_eq!(events, ["link.clicked", "link.created"]);
     // An enabled webhook goes on with what is left.
     service.patch(&path, &json!({"disabled": false})).await;
     let mut receiver = receiver;
@@ -336,145 +338,63 @@ async fn deliveries_to_a_disabled_webhook_resume_once_it_is_enabled(database: Da
     assert_eq!(receiver.next().await.json(), first);
 }
 
-async fn deliveries_are_filtered_and_paged(database: Database) {
+async fn deliveries_are_listed_newest_first_from_a_cursor_on(database: Database) {
     let service = Service::start(database).await;
     let mut receiver = Receiver::start().await;
-    let webhook = service.webhook(&receiver.url("/hook"), &["link.created", "link.deleted"]).await;
+    let webhook = service.webhook(&receiver.url("/hook"), &["link.created"]).await;
     let path = format!("/webhooks/{}/deliveries", webhook["id"].as_str().unwrap());
-    // An hour apart: a delivered event, and a retried event with one of another type.
-    let first = service.link(&json!({"url": "https://example.com/1"})).await;
-    receiver.next().await;
-    log_after(&service, &webhook, 1).await;
-    service.clock.advance(Duration::from_secs(3_600));
-    receiver.answer(StatusCode::INTERNAL_SERVER_ERROR);
-    service.link(&json!({"url": "https://example.com/2"})).await;
-    receiver.next().await;
-    log_after(&service, &webhook, 1).await;
-    service.delete(&format!("/links/{}", first["id"].as_str().unwrap())).await;
-    receiver.next().await;
-    let all = log_after(&service, &webhook, 1).await;
-    let (deleted, retried, delivered) = (&all[0]["eventId"], &all[1]["eventId"], &all[2]["eventId"]);
-    let of = |ids: &[&Value]| {
-        let ids: Vec<&str> = ids.iter().map(|id| id.as_str().unwrap()).collect();
-        format!("eventIds={}", ids.join(","))
-    };
-    //  query                                       deliveries
-    let table = [
-        ("", vec![deleted, retried, delivered]),
-        ("status=delivered", vec![deleted, delivered]),
-        ("status=pending", vec![retried]),
-        ("status=failed", vec![]),
-        ("event=link.created", vec![retried, delivered]),
-        ("event=link.created&status=delivered", vec![delivered]),
-        ("end=30+minutes+ago", vec![delivered]),
-        ("start=2026-03-15T13:00:00Z", vec![deleted, retried]),
-        ("start=2026-03-15T12:00:00Z&end=2026-03-15T13:00:00Z", vec![delivered]),
-        (&of(&[delivered, retried]), vec![retried, delivered]),
-        (&format!("{}&status=pending", of(&[delivered, retried])), vec![retried]),
-        (&of(&[&json!("evt_unknown")]), vec![]),
-        ("pageSize=2", vec![deleted, retried]),
-        ("pageSize=2&page=2", vec![delivered]),
-        ("pageSize=2&page=3", vec![]),
-    ];
-    for (query, expected) in table {
-        let page = service.get(&format!("{path}?{query}")).await;
-        assert_eq!(page.each("eventId"), expected, "{query}");
+    let mut events = Vec::new();
+    for n in 0..3 {
+        service.link(&json!({"url": format!("https://example.com/{n}")})).await;
+        events.insert(0, receiver.next().await.json()["id"].clone());
     }
-    for refused in [
-        "status=lost",
-        "status=",
-        "event=",
-        "end=",
-        "event=lead.created",
-        "start=soonish",
-        "start=2026-03-15T12:00:00.001Z&end=2026-03-15T12:00:00Z",
-        "page=0",
-        "pageSize=101",
-    ] {
+    // A replayed event has two deliveries, which are told apart by their ids.
+    log_after(&service, &webhook, 1).await;
+    service.post(&format!("{path}/{}/replay", events[0].as_str().unwrap()), &json!({})).await;
+    receiver.next().await;
+    events.insert(0, events[0].clone());
+    let (mut found, mut cursor) = (Vec::new(), String::new());
+    for expected in [2, 2, 0] {
+        let page = service.get(&format!("{path}?pageSize=2{cursor}")).await;
+        assert_eq!(page.each("eventId").len(), expected);
+        found.extend(page.each("eventId").into_iter().cloned());
+        if let Some(last) = page.each("id").last() {
+            cursor = format!("&startingAfter={}", last.as_str().unwrap());
+        }
+    }
+    assert_eq!(found, events);
+    for refused in
+        ["startingAfter=", "startingAfter=evt_1", "startingAfter=dlv_x", "pageSize=101", "pageSize=0"]
+    {
         assert_eq!(service.get(&format!("{path}?{refused}")).await.error().0, 422, "{refused}");
     }
 }
 
-async fn failed_events_are_replayed_together(database: Database) {
+async fn an_event_whose_delivery_is_pending_is_not_replayed(database: Database) {
     let service = Service::start(database).await;
     let mut receiver = Receiver::start().await;
     let webhook = service.webhook(&receiver.url("/hook"), &["link.created"]).await;
-    let path = format!("/webhooks/{}", webhook["id"].as_str().unwrap());
-    let replay = format!("{path}/deliveries/replay");
-    let mut ids = Vec::new();
-    for n in 0..3 {
-        service.link(&json!({"url": format!("https://example.com/{n}")})).await;
-        let event = receiver.next().await.json();
-        ids.push(event["id"].as_str().unwrap().to_owned());
-        log_after(&service, &webhook, 1).await;
-    }
-    let mut arrived = async |count: usize| {
-        let mut ids = Vec::new();
-        for _ in 0..count {
-            ids.push(receiver.next().await.json()["id"].as_str().unwrap().to_owned());
-        }
-        ids.sort();
-        // Waits until all are stored as delivered, because the next call may select these.
-        let deliveries = format!("{path}/deliveries?status=pending");
-        while service.get(&deliveries).await.body != json!([]) {
-            tokio::task::yield_now().await;
-        }
-        ids
-    };
-    let sorted = |ids: &[String]| {
-        let mut ids = ids.to_vec();
-        ids.sort();
-        ids
-    };
-    //  request, and the replayed events
-    let table = [
-        (json!({}), vec![]),
-        (json!({"status": "failed"}), vec![]),
-        (json!({"eventIds": [ids[1], ids[2]]}), sorted(&ids[1..])),
-        (json!({"status": "delivered"}), sorted(&ids)),
-        (json!({"status": "delivered", "event": "link.deleted"}), vec![]),
-        (json!({"status": "delivered", "end": "1 hour ago"}), vec![]),
-        (json!({"status": "failed", "eventIds": ids[0]}), vec![]),
-    ];
-    for (body, expected) in table {
-        let answer = service.post(&replay, &body).await.body;
-        assert_eq!(answer, json!({"replayed": expected.len(), "more": false}), "{body}");
-        assert_eq!(arrived(expected.len()).await, expected, "{body}");
-    }
-    for refused in [
-        json!({"status": "pending"}),
-        json!({"event": "sale.created"}),
-        json!({"eventIds": 7}),
-        json!({"start": "1 hour ago", "end": "2 hours ago"}),
-    ] {
-        assert_eq!(service.post(&replay, &refused).await.error().0, 422, "{refused}");
-    }
-    service.patch(&path, &json!({"disabled": true})).await;
-    assert_eq!(service.post(&replay, &json!({})).await.error().0, 409);
-}
-
-async fn a_call_replays_a_bounded_number_of_events(database: Database) {
-    const AT_ONCE: usize = 1_000;
-    let service = Service::start(database).await;
-    let mut receiver = Receiver::start().await;
-    let webhook = service.webhook(&receiver.url("/hook"), &["link.clicked"]).await;
-    let path = format!("/webhooks/{}", webhook["id"].as_str().unwrap());
-    // A service that starts makes all deliveries due. It has done so when it delivers.
-    service.post(&format!("{path}/test"), &json!({})).await;
-    receiver.next().await;
+    receiver.answer(StatusCode::INTERNAL_SERVER_ERROR);
+    service.link(&json!({"url": "https://example.com"})).await;
+    let first = receiver.next().await.json();
     log_after(&service, &webhook, 1).await;
-    insert_failed(&service, AT_ONCE + 1).await;
-    let path = format!("{path}/deliveries");
-    assert_eq!(service.get(&format!("{path}?status=failed")).await.body.as_array().unwrap().len(), 100);
-    assert_eq!(service.get(&format!("{path}?status=failed&page=11")).await.body.as_array().unwrap().len(), 1);
-    //  events replayed by default, and whether there are more
-    for (replayed, more) in [(AT_ONCE, true), (1, false), (0, false)] {
-        let answer = service.post(&format!("{path}/replay"), &json!({})).await;
-        assert_eq!(answer.body, json!({"replayed": replayed, "more": more}));
+    let path = format!("/webhooks/{}/deliveries", webhook["id"].as_str().unwrap());
+    let replay = format!("{path}/{}/replay", first["id"].as_str().unwrap());
+    let deliveries = async || service.get(&path).await.each("id").len();
+    let empty = json!({});
+    //  what happens before, and the number of deliveries after three replays at once
+    for (wait, expected) in [(0, 1), (6, 2)] {
+        service.clock.advance(Duration::from_secs(wait));
+        if wait > 0 {
+            receiver.next().await;
+            log_after(&service, &webhook, 2).await;
+            receiver.answer(StatusCode::INTERNAL_SERVER_ERROR);
+        }
+        let [a, b, c] = [(); 3].map(|()| service.post(&replay, &empty));
+        let (a, b, c) = tokio::join!(a, b, c);
+        for answer in [a, b, c] {
+            assert_eq!(answer.body, json!({"id": first["id"]}));
+        }
+        assert_eq!(deliveries().await, expected, "after {wait} s");
     }
-    let mut ids = BTreeSet::new();
-    for _ in 0..=AT_ONCE {
-        ids.insert(receiver.next().await.json()["id"].as_str().unwrap().to_owned());
-    }
-    assert_eq!(ids.len(), AT_ONCE + 1);
 }

@@ -34,9 +34,8 @@ async fn a_list_that_takes_too_long_is_interrupted_and_answered_503(database: Da
     let service = Service::with_analytics(database, within(Duration::from_secs(60))).await;
     let link = service.link(&json!({"url": "https://example.com", "key": "usual"})).await;
     let webhook = json!({"name": "rx", "url": "https://rx.test", "triggers": ["link.deleted"]});
-    let webhook = service.post("/webhooks", &webhook).await.body["id"].as_str().unwrap().to_owned();
+    assert_eq!(service.post("/webhooks", &webhook).await.status, 201);
     service.database().connect().await.execute(sqlx::raw_sql(ROWS)).await.unwrap();
-    let deliveries = format!("/webhooks/{webhook}/deliveries");
     let paths = [
         "/links?sortBy=clicks",
         "/links?domain=s.test&sortBy=lastClicked",
@@ -48,8 +47,6 @@ async fn a_list_that_takes_too_long_is_interrupted_and_answered_503(database: Da
         "/links/count?groupBy=tagId",
         "/tags?search=unknown",
         "/folders?search=unknown",
-        &format!("{deliveries}?event=link.updated"),
-        &format!("{deliveries}?status=failed&end=2020-01-01"),
     ];
     for path in paths {
         assert_eq!(service.get(path).await.status, 200, "{path}");

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 mod arguments;
 
 /// The arguments that each command needs. `{…}` stand for what [`Prepared`] has.
-const NEEDED: [(&str, &[(&str, &str)]); 11] = [
+const NEEDED: [(&str, &[(&str, &str)]); 9] = [
     ("serve", &[DATABASE, ("--listen", "127.0.0.1:0"), ("--internal-listen", "127.0.0.1:0")]),
     ("migrate", &[DATABASE]),
     ("keys create", &[DATABASE, ("--plan", "pro")]),
@@ -23,19 +23,16 @@ const NEEDED: [(&str, &[(&str, &str)]); 11] = [
     ("domains assign", &[DATABASE, ("--workspace", "{workspace}"), ("<DOMAIN>", "go.test")]),
     ("domains remove", &[DATABASE, ("<DOMAIN>", "assigned.test")]),
     ("domains list", &[DATABASE]),
-    ("import", &[DATABASE, ("--workspace", "{workspace}"), PUBLIC_URL, ("<FILE>", "{folder}/links.csv")]),
-    ("backup", &[DATABASE, ("<FOLDER>", "{folder}/another")]),
-    ("restore", &[("--database", "sqlite:{folder}/restored.db"), ("<FOLDER>", "{folder}/backup")]),
+    ("backup", &[DATABASE, ("<FILE>", "{folder}/another.db")]),
 ];
 const DATABASE: (&str, &str) = ("--database", "sqlite:{folder}/test.db");
-const PUBLIC_URL: (&str, &str) = ("--public-url", "https://s.test");
 
 /// A switch, which takes no value.
 const SWITCH: &str = "(no value)";
 const ANY: &str = "any text is accepted";
 
 //  command, option, accepted value, refused value, reason in the message
-const TABLE: [(&str, &str, &str, &str, &str); 57] = [
+const TABLE: [(&str, &str, &str, &str, &str); 48] = [
     ("", "--log-format", "json", "xml", "text, json"),
     (
         "serve",
@@ -85,29 +82,14 @@ const TABLE: [(&str, &str, &str, &str, &str); 57] = [
     ("domains remove", "<DOMAIN>", "assigned.test", "go.test", "the domain go.test is not assigned"),
     ("domains list", "--database", DATABASE.1, "weir.db", "expected sqlite:<file>"),
     ("domains list", "--json", SWITCH, "maybe", ""),
-    ("import", "--database", DATABASE.1, "weir.db", "expected sqlite:<file>"),
-    ("import", "--workspace", "{workspace}", "ws_none", "no workspace has the id ws_none"),
-    ("import", "--public-url", "https://s.test/api", "s.test", "expected http:// or https://"),
-    ("import", "--after-line", "1", "-1", "invalid digit"),
-    ("import", "<FILE>", "{folder}/links.csv", "{folder}/none.csv", "/none.csv: No such file"),
     ("backup", "--database", DATABASE.1, "weir.db", "expected sqlite:<file>"),
-    ("backup", "--click-log", "{folder}/test.db-clicks", "{folder}/none", "/none: no such file"),
-    ("backup", "<FOLDER>", "{folder}/another", "{folder}/backup", "/backup already exists"),
-    ("restore", "--database", "sqlite:{folder}/new.db", DATABASE.1, "/test.db already exists"),
-    (
-        "restore",
-        "--click-log",
-        "{folder}/new-clicks",
-        "{folder}/test.db-clicks",
-        "/test.db-clicks already exists",
-    ),
-    ("restore", "<FOLDER>", "{folder}/backup", "{folder}/none", "/none: No such file"),
+    ("backup", "<FILE>", "{folder}/another.db", "{folder}/test.db", "/test.db already exists"),
     ("seed", "--database", DATABASE.1, "weir.db", "expected sqlite:<file>"),
     ("seed", "--name", "acme", ANY, ""),
     ("seed", "--json", SWITCH, "maybe", ""),
 ];
 
-/// A folder with a database, a backup, and files that options name.
+/// A folder with a database and files that options name.
 struct Prepared {
     folder: TempDir,
     workspace: String,
@@ -124,26 +106,16 @@ impl Prepared {
         prepared.workspace = seeded["workspace"].as_str().unwrap().to_owned();
         prepared.key = seeded["keys"][0]["id"].as_str().unwrap().to_owned();
         prepared.succeed(&["domains", "assign", "--workspace", "{workspace}", "assigned.test"]);
-        for (name, content) in [("links.csv", "url\na.test\n"), ("token", "t"), ("test.db-clicks", "")] {
+        for (name, content) in [("token", "t"), ("test.db-clicks", "")] {
             fs::write(prepared.folder.path().join(name), content).unwrap();
         }
-        prepared.succeed(&["backup", "{folder}/backup"]);
         prepared
     }
 
     /// The same in another folder, for one command.
     fn copy(&self) -> Self {
         let folder = TempDir::new().unwrap();
-        fs::create_dir(folder.path().join("backup")).unwrap();
-        for name in [
-            "test.db",
-            "links.csv",
-            "token",
-            "test.db-clicks",
-            "backup/weir.db",
-            "backup/clicks-1",
-            "backup/manifest.json",
-        ] {
+        for name in ["test.db", "token", "test.db-clicks"] {
             fs::copy(self.folder.path().join(name), folder.path().join(name)).unwrap();
         }
         Self { folder, workspace: self.workspace.clone(), key: self.key.clone() }

@@ -21,7 +21,7 @@ use crate::service::{Service, settings};
 #[tokio::test]
 async fn one_process_serves_a_sqlite_file_and_commands_work_beside_it() {
     let folder = TempDir::new().unwrap();
-    let (database, backup) = (database_in(folder.path()), folder.path().join("backup"));
+    let (database, backup) = (database_in(folder.path()), folder.path().join("backup.db"));
     let run = |arguments: &[&str]| {
         let mut command = Command::new("timeout");
         command.arg("60").arg(env!("CARGO_BIN_EXE_backend")).args(arguments).args(["--database", &database]);
@@ -48,7 +48,7 @@ async fn one_process_serves_a_sqlite_file_and_commands_work_beside_it() {
             let (succeeded, message) = run(beside);
             assert!(succeeded, "{time} {beside:?}: {message}");
         }
-        std::fs::remove_dir_all(&backup).unwrap();
+        std::fs::remove_file(&backup).unwrap();
         let links = Caller::new(key.clone()).json(Method::GET, process.url("/links"), &Value::Null).await;
         assert_eq!(links, Some(json!([])), "{time}");
     }

@@ -10,7 +10,6 @@ use axum::response::Response;
 use backend::{
     AddressPolicy, Analytics, Backend, Click, PublicUrl, Settings, SteppedClock, Store, Workspace,
 };
-use futures_util::StreamExt;
 use http_body_util::BodyExt;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -168,14 +167,6 @@ impl Service {
         let response = self.router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
         response.into_body().collect().await.unwrap().to_bytes()
-    }
-
-    /// The body of a successful answer, in the parts that it came in.
-    pub(crate) async fn parts(&self, path: &str) -> Vec<Bytes> {
-        let request = Request::get(path).header("authorization", format!("Bearer {}", self.key));
-        let response = self.router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
-        assert_eq!(response.status(), StatusCode::OK);
-        response.into_body().into_data_stream().map(Result::unwrap).collect().await
     }
 
     /// The database, for what no request can do.

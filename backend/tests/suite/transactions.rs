@@ -1,8 +1,8 @@
-//! Transactions are short: what is large is written in several, or once for many.
+//! What is written together.
 
 use std::time::Duration;
 
-use axum::http::{Method, StatusCode};
+use axum::http::StatusCode;
 use backend::Click;
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Row};
@@ -12,7 +12,6 @@ use crate::receiver::{Receiver, Silent};
 use crate::service::Service;
 
 on_both_databases! {
-    others_write_while_a_large_bulk_call_is_under_way,
     a_bulk_update_that_conflicts_with_the_last_link_changes_none,
     large_links_are_updated_and_deleted_in_bulk,
     a_webhook_that_is_behind_costs_nothing_but_its_cursor,
@@ -30,33 +29,6 @@ fn large_links() -> Value {
 async fn count(service: &Service, query: &str) -> i64 {
     let mut connection = service.database().connect().await;
     sqlx::query(AssertSqlSafe(query.to_owned())).fetch_one(&mut connection).await.unwrap().get(0)
-}
-
-async fn others_write_while_a_large_bulk_call_is_under_way(database: Database) {
-    let service = Service::start(database).await;
-    let (_, other) = service.new_workspace("other").await;
-    let links = large_links();
-    let mut bulk = std::pin::pin!(service.post("/links/bulk", &links));
-    let mut made = 0;
-    let answer = loop {
-        let one = json!({"url": format!("https://example.com/{made}")});
-        let one = service.call_as(&other, Method::POST, "/links", Some(&one));
-        tokio::select! {
-            biased;
-            answer = &mut bulk => break answer,
-            answer = one => {
-                assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
-                // Only what was made between the first and the last of the others.
-                let large = count(&service, "SELECT COUNT(*) FROM links WHERE external_id LIKE 'large-%'").await;
-                made += i64::from((1..100).contains(&large));
-            }
-        }
-    };
-    assert_eq!(answer.status, StatusCode::OK);
-    let links = answer.body.as_array().unwrap();
-    let ids: Vec<String> = (0..100).map(|n| format!("large-{n}")).collect();
-    assert_eq!(links.iter().map(|link| link["externalId"].as_str().unwrap()).collect::<Vec<_>>(), ids);
-    assert!(made > 1, "others waited for all of the call");
 }
 
 async fn a_bulk_update_that_conflicts_with_the_last_link_changes_none(database: Database) {
@@ -78,7 +50,7 @@ async fn a_bulk_update_that_conflicts_with_the_last_link_changes_none(database: 
 async fn large_links_are_updated_and_deleted_in_bulk(database: Database) {
     let service = Service::start(database).await;
     assert_eq!(service.post("/links/bulk", &large_links()).await.status, StatusCode::OK);
-    // The last first: answers are in the order of the request, whichever transaction wrote them.
+    // The last first: answers are in the order of the request.
     let ids: Vec<String> = (0..100).rev().map(|n| format!("large-{n}")).collect();
     let update = json!({"externalIds": ids, "data": {"comments": "d".repeat(32_000)}});
     let updated = service.patch("/links/bulk", &update).await;

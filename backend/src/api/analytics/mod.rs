@@ -3,7 +3,6 @@
 mod time_series;
 
 use std::collections::HashMap;
-use std::ops::ControlFlow;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -13,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use self::time_series::time_series;
 use crate::api::caller::Caller;
-use crate::api::json_array::{self, Items, PART_BYTES, Part, json_array};
+use crate::api::json_array::{JsonArray, json_array};
 use crate::api::selection::ClickQuery;
 use crate::api::state::{App, Shared};
 use crate::domain::folder::Folder;
@@ -21,7 +20,12 @@ use crate::domain::public_url::PublicUrl;
 use crate::domain::when::rfc3339;
 use crate::http::error::ApiError;
 use crate::http::query::Query;
-use crate::store::{Column, Ranking, Reader, TopLink};
+use crate::store::{Column, Reader, TopLink};
+
+/// Size of an answer with `top_links` from which on no more links are added, in bytes. It has room for 5,000 usual ones.
+const TOP_LINKS_BYTES: usize = 8 * 1024 * 1024;
+/// Number of links that are read at once. Each may have the largest size.
+const LINKS_AT_ONCE: usize = 250;
 
 pub(crate) fn router() -> Router<Shared> {
     Router::new().route("/analytics", routing::get(analytics))
@@ -91,11 +95,6 @@ const METRICS: [(&str, Metric); 4] = [
     ("composite", Metric::Clicks),
 ];
 
-/// The values of `groupBy`.
-pub(crate) fn grouping_names() -> impl Iterator<Item = &'static str> {
-    GROUPINGS.into_iter().map(|(name, _)| name)
-}
-
 async fn analytics(State(app): State<Shared>, caller: Caller, query: Query) -> Result<Response, ApiError> {
     let metric = query.choice("event", &METRICS)?.unwrap_or(Metric::Clicks);
     let group_by = query.choice("groupBy", &GROUPINGS)?.unwrap_or(GroupBy::Count);
@@ -116,9 +115,17 @@ async fn analytics(State(app): State<Shared>, caller: Caller, query: Query) -> R
             json!([])
         }
         (GroupBy::TopLinks, Metric::Clicks) => {
-            let ranking = app.store.top_links(reader, &caller.workspace, selection).await?;
-            let begun = json_array::begin(TopLinks(ranking), &app, reader).await?;
-            return Ok(json_array::in_parts(begun, app, caller.workspace.seq));
+            let counts = app.store.top_links(reader, &caller.workspace, selection).await?;
+            let mut array = JsonArray::default();
+            for counts in counts.chunks(LINKS_AT_ONCE) {
+                if array.len() >= TOP_LINKS_BYTES {
+                    break;
+                }
+                for top in app.store.load_top_links(reader, counts).await? {
+                    array.push(&TopLinkBody::of(&top, &app.public_url))?;
+                }
+            }
+            return Ok(array.into_response());
         }
         (GroupBy::Columns(columns), Metric::Clicks) => {
             return by_columns(&app, &caller, reader, &click_query, columns).await;
@@ -177,25 +184,6 @@ impl<'a> TopLinkBody<'a> {
             sales: 0,
             sale_amount: 0,
         }
-    }
-}
-
-/// The entries of `top_links` that are not read.
-struct TopLinks(Ranking);
-
-impl Items for TopLinks {
-    async fn read(&mut self, app: &App, reader: &mut Reader) -> Result<Part, ApiError> {
-        let mut part = Part::default();
-        let entry = |top: TopLink| {
-            part.push(&TopLinkBody::of(&top, &app.public_url))?;
-            Ok::<_, ApiError>(if part.is_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-        };
-        app.store.next_top_links(reader, &mut self.0, PART_BYTES, entry).await?;
-        Ok(part)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }
 

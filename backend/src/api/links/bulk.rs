@@ -1,11 +1,9 @@
-//! Many links in one call. Large links are written in several transactions, so that the writes of other workspaces do not
-//! wait for all of them.
+//! Many links in one call, which is one transaction.
 
 use std::collections::HashSet;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -14,7 +12,6 @@ use super::selectors::selector;
 use crate::apart;
 use crate::api::caller::Caller;
 use crate::api::json_array::json_array;
-use crate::api::repeat::{Repeat, written};
 use crate::api::state::Shared;
 use crate::domain::change::Change;
 use crate::domain::link::Link;
@@ -26,13 +23,13 @@ use crate::http::fields::{self, Items, join, kind};
 use crate::http::issue::Issue;
 use crate::http::json_body::{JsonBody, SizedJsonBody};
 use crate::http::query::Query;
-use crate::store::{LinkConflict, LinkResults, LinkSelector, NewLink, transactions};
+use crate::store::{LinkConflict, LinkSelector, NewLink};
 
 /// Maximum number of links that one call creates, updates or deletes.
 pub(crate) const MAX_BULK: usize = 100;
 
 /// The result for one item of a bulk call, in the order of the items.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(crate) enum BulkResult {
     Made(Box<LinkBody>),
@@ -47,7 +44,6 @@ pub(crate) enum BulkResult {
 pub(super) async fn create(
     State(app): State<Shared>,
     caller: Caller,
-    repeat: Repeat,
     SizedJsonBody { value: body, bytes }: SizedJsonBody,
 ) -> Result<Response, ApiError> {
     let now = app.clock.now();
@@ -73,27 +69,10 @@ pub(super) async fn create(
             })
             .collect::<Result<_, ApiError>>()?;
         refuse_duplicates(&links)?;
-        let sizes: Vec<usize> = transactions(&links)?.into_iter().map(<[NewLink]>::len).collect();
-        Ok((items, links, sizes))
+        Ok((items, links))
     };
-    let (items, mut links, sizes) = apart::run_on(bytes, check).await?;
-    let body = |made: &LinkResults| {
-        let results = made.iter().cloned().zip(items.iter().cloned());
-        let results = results.map(|(made, item)| BulkResult::of(made, item, &app.public_url));
-        written(&results.collect::<Vec<_>>())
-    };
-    let created = match repeat.recording(StatusCode::OK, &body) {
-        // The answer and all links are written in one transaction.
-        Some(repeat) => app.store.create_links(&caller.workspace, &links, now, None, Some(repeat)).await?,
-        None => {
-            let mut created = Vec::with_capacity(links.len());
-            for size in sizes {
-                let part: Vec<NewLink> = links.drain(..size).collect();
-                created.extend(app.store.create_links(&caller.workspace, &part, now, None, None).await?);
-            }
-            created
-        }
-    };
+    let (items, links) = apart::run_on(bytes, check).await?;
+    let created = app.store.create_links(&caller.workspace, &links, now, None).await?;
     for link in created.iter().flatten() {
         app.targets.forget(&link.domain, &link.key);
     }

@@ -6,9 +6,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
-use serde_json::{Value, json};
-use utoipa::PartialSchema;
-use utoipa::openapi::{RefOr, Schema};
+use serde_json::Value;
 
 use super::tag_fields::{MAX_TAGS, ShownTag, TagFields, selection};
 use crate::domain::change::Change;
@@ -17,13 +15,11 @@ use crate::domain::ids;
 use crate::domain::key::{self, MAX_KEY};
 use crate::domain::link_input::{DetailsInput, LinkInput};
 use crate::domain::when::{self, Edge};
-use crate::http::body_macro::body;
 use crate::http::error::ApiError;
 use crate::http::fields::{
     self, ByName, Item, Items, List, NoFlag, NoList, NoText, Text, Whole, join, kept, required,
 };
 use crate::http::issue::Issue;
-use crate::store::MAX_LINK_BYTES;
 
 /// Maximum length of external ids and tenant ids, in characters.
 const MAX_ID: usize = 255;
@@ -46,79 +42,57 @@ impl<'de> Deserialize<'de> for Destination {
     }
 }
 
-impl PartialSchema for Destination {
-    fn schema() -> RefOr<Schema> {
-        <Text<MAX_URL> as PartialSchema>::schema()
-    }
-}
-
-/// The names of all boolean fields.
-pub(crate) const FLAG_NAMES: [&str; 6] =
-    ["archived", "trackConversion", "proxy", "rewrite", "doIndex", "publicStats"];
-
-body! {
-    /// The body that creates a link or updates one.
-    pub(crate) struct LinkFields {
-        url: Destination = "The destination. `https://` is added if the scheme is missing.",
-        domain: Text<MAX_KEY>,
-        key: Text<MAX_KEY>,
-        key_length: Whole<3, 190>,
-        prefix: Text<MAX_KEY> = "With a slash and the generated key, at most 190 characters.",
-        external_id: Item,
-        tenant_id: Text<MAX_ID>,
-        folder_id: Text<MAX_KEY>,
-        archived: bool,
-        do_index: bool,
-        tag_ids: Items<MAX_TAGS>,
-        tag_id: Items<MAX_TAGS>,
-        tag_names: Items<MAX_TAGS>,
-        tags: List<ShownTag> = "The tags as responses show them, if no other field names tags.",
-        utm_source as "utm_source": Text<MAX_PARAMETER>,
-        utm_medium as "utm_medium": Text<MAX_PARAMETER>,
-        utm_campaign as "utm_campaign": Text<MAX_PARAMETER>,
-        utm_term as "utm_term": Text<MAX_PARAMETER>,
-        utm_content as "utm_content": Text<MAX_PARAMETER>,
-        r#ref: Text<MAX_PARAMETER>,
-        program_id: Text<MAX_ID>,
-        partner_id: Text<MAX_ID>,
-        title: Text<MAX_TEXT>,
-        description: Text<MAX_TEXT>,
-        image: Text<MAX_TEXT>,
-        video: Text<MAX_TEXT>,
-        comments: Text<MAX_TEXT>,
-        expired_url: Destination,
-        ios: Destination,
-        android: Destination,
-        geo: ByName<Destination> = "Destinations by country code of two letters.",
-        expires_at: Text<MAX_ID> = "A day ends with its last millisecond, in UTC.",
-        password: NoText,
-        disabled_at: NoText,
-        test_started_at: NoText,
-        test_completed_at: NoText,
-        test_variants: NoList,
-        webhook_ids: NoList,
-        track_conversion: NoFlag,
-        proxy: NoFlag,
-        rewrite: NoFlag,
-        public_stats: NoFlag,
-    }
-}
-
-/// The JSON schema of a body that creates a link.
-pub(crate) fn create_schema() -> Value {
-    let mut schema = json!(LinkFields::schema());
-    schema["required"] = json!(["url"]);
-    schema["description"] = json!(format!("A link has at most {MAX_LINK_BYTES} bytes in all."));
-    schema
-}
-
-/// The JSON schema of a body that updates a link: that of [`create_schema`] without a required field, and without what generates a key.
-pub(crate) fn update_schema() -> Value {
-    let mut schema = json!(LinkFields::schema());
-    if let Some(properties) = schema["properties"].as_object_mut() {
-        properties.retain(|name, _| !["keyLength", "prefix"].contains(&name.as_str()));
-    }
-    schema
+/// The body that creates a link or updates one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct LinkFields {
+    url: Change<Destination>,
+    domain: Change<Text<MAX_KEY>>,
+    key: Change<Text<MAX_KEY>>,
+    key_length: Change<Whole<3, 190>>,
+    prefix: Change<Text<MAX_KEY>>,
+    external_id: Change<Item>,
+    tenant_id: Change<Text<MAX_ID>>,
+    folder_id: Change<Text<MAX_KEY>>,
+    archived: Change<bool>,
+    do_index: Change<bool>,
+    tag_ids: Change<Items<MAX_TAGS>>,
+    tag_id: Change<Items<MAX_TAGS>>,
+    tag_names: Change<Items<MAX_TAGS>>,
+    tags: Change<List<ShownTag>>,
+    #[serde(rename = "utm_source")]
+    utm_source: Change<Text<MAX_PARAMETER>>,
+    #[serde(rename = "utm_medium")]
+    utm_medium: Change<Text<MAX_PARAMETER>>,
+    #[serde(rename = "utm_campaign")]
+    utm_campaign: Change<Text<MAX_PARAMETER>>,
+    #[serde(rename = "utm_term")]
+    utm_term: Change<Text<MAX_PARAMETER>>,
+    #[serde(rename = "utm_content")]
+    utm_content: Change<Text<MAX_PARAMETER>>,
+    r#ref: Change<Text<MAX_PARAMETER>>,
+    program_id: Change<Text<MAX_ID>>,
+    partner_id: Change<Text<MAX_ID>>,
+    title: Change<Text<MAX_TEXT>>,
+    description: Change<Text<MAX_TEXT>>,
+    image: Change<Text<MAX_TEXT>>,
+    video: Change<Text<MAX_TEXT>>,
+    comments: Change<Text<MAX_TEXT>>,
+    expired_url: Change<Destination>,
+    ios: Change<Destination>,
+    android: Change<Destination>,
+    geo: Change<ByName<Destination>>,
+    expires_at: Change<Text<MAX_ID>>,
+    password: Change<NoText>,
+    disabled_at: Change<NoText>,
+    test_started_at: Change<NoText>,
+    test_completed_at: Change<NoText>,
+    test_variants: Change<NoList>,
+    webhook_ids: Change<NoList>,
+    track_conversion: Change<NoFlag>,
+    proxy: Change<NoFlag>,
+    rewrite: Change<NoFlag>,
+    public_stats: Change<NoFlag>,
 }
 
 impl LinkInput {

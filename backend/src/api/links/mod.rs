@@ -6,7 +6,6 @@ pub(crate) mod selectors;
 pub(crate) mod tag_fields;
 
 use axum::extract::{FromRequest, Request, State};
-use axum::http::StatusCode;
 use axum::response::Response;
 use axum::{Json, Router, routing};
 use jiff::Timestamp;
@@ -15,7 +14,6 @@ use serde_json::{Value, json};
 use self::selectors::{external_id, not_found, selector};
 use crate::api::caller::Caller;
 use crate::api::json_array::json_array;
-use crate::api::repeat::{Repeat, written};
 use crate::api::state::Shared;
 use crate::domain::link::Link;
 use crate::domain::link_body::LinkBody;
@@ -26,7 +24,7 @@ use crate::http::error::{ApiError, Code};
 use crate::http::json_body::JsonBody;
 use crate::http::path::Name;
 use crate::http::query::{MAX_PAGE, MAX_VALUES, Query};
-use crate::store::{LinkFilter, LinkGroup, LinkOrder, LinkResults, NewLink, Page};
+use crate::store::{LinkFilter, LinkGroup, LinkOrder, NewLink, Page};
 
 /// Default and maximum number of links on a page.
 pub(crate) const PAGE_SIZE: i64 = 100;
@@ -61,15 +59,9 @@ impl FromRequest<Shared> for CreateLink {
 async fn create(
     State(app): State<Shared>,
     caller: Caller,
-    repeat: Repeat,
     CreateLink { new, now }: CreateLink,
 ) -> Result<Json<LinkBody>, ApiError> {
-    let body = |made: &LinkResults| match made.first() {
-        Some(Ok(link)) => written(&link.body(&app.public_url)),
-        Some(Err(_)) | None => Ok(None),
-    };
-    let (public, repeat) = (Some(&app.public_url), repeat.recording(StatusCode::OK, &body));
-    let made = app.store.create_links(&caller.workspace, &[new], now, public, repeat).await?;
+    let made = app.store.create_links(&caller.workspace, &[new], now, Some(&app.public_url)).await?;
     app.announced.notify_one();
     match made.into_iter().next() {
         Some(Ok(link)) => {

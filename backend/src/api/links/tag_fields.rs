@@ -2,10 +2,10 @@
 
 use crate::domain::change::Change;
 use crate::domain::tag::{TagIds, TagSelection};
-use crate::http::body_macro::body;
 use crate::http::error::ApiError;
 use crate::http::fields::{Item, join, required};
 use crate::http::issue::Issue;
+use serde::Deserialize;
 
 /// Maximum number of tags of a link.
 pub(super) const MAX_TAGS: usize = 100;
@@ -23,11 +23,11 @@ pub(super) struct TagFields {
     pub(super) shown: Change<Vec<ShownTag>>,
 }
 
-body! {
-    /// A tag as responses show it. Only its id counts.
-    pub(crate) struct ShownTag {
-        id: Item,
-    }
+/// A tag as responses show it. Only its id counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ShownTag {
+    id: Change<Item>,
 }
 
 /// The tags of the fields at the path `at`. None if they name no tags and do not clear them.

@@ -2,18 +2,19 @@
 
 use serde::Serialize;
 
-use crate::api::json_array::{Items, Part};
-use crate::api::state::App;
 use crate::domain::delivery::Attempt;
 use crate::domain::when::rfc3339;
-use crate::http::error::ApiError;
-use crate::store::{DeliveryRecord, Reader};
+use crate::store::DeliveryRecord;
+
+/// What the id of a delivery begins with.
+const PREFIX: &str = "dlv_";
 
 /// The delivery of an event to a webhook, with all attempts.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-#[schema(as = Delivery)]
+#[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DeliveryBody {
+    /// The id of this delivery, which is a cursor. A replayed event has several.
+    id: String,
     event_id: String,
     event: String,
     /// `pending`, `delivered` or `failed`.
@@ -25,8 +26,7 @@ pub(crate) struct DeliveryBody {
 }
 
 /// One attempt. If the receiver could not be reached, `httpStatus` is null and `error` states the reason.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-#[schema(as = Attempt)]
+#[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AttemptBody {
     timestamp: String,
@@ -36,7 +36,12 @@ pub(crate) struct AttemptBody {
 }
 
 impl DeliveryBody {
-    fn of(record: DeliveryRecord) -> Self {
+    /// The number of the delivery with an id.
+    pub(super) fn seq(id: &str) -> Option<i64> {
+        id.strip_prefix(PREFIX)?.parse().ok()
+    }
+
+    pub(super) fn of(record: DeliveryRecord) -> Self {
         let status = match (record.delivered_at, record.due_at) {
             (Some(_), _) => "delivered",
             (None, Some(_)) => "pending",
@@ -49,6 +54,7 @@ impl DeliveryBody {
             response_body: attempt.response_body,
         };
         Self {
+            id: format!("{PREFIX}{}", record.seq),
             event_id: record.event_id,
             event: record.event,
             status,
@@ -57,24 +63,5 @@ impl DeliveryBody {
             request_body: record.payload,
             attempts: record.attempts.into_iter().map(attempt).collect(),
         }
-    }
-}
-
-/// The parts of a page that are not read.
-#[derive(Debug)]
-pub(super) struct Page(pub(super) std::vec::IntoIter<Vec<i64>>);
-
-impl Items for Page {
-    async fn read(&mut self, app: &App, reader: &mut Reader) -> Result<Part, ApiError> {
-        let seqs = self.0.next().unwrap_or_default();
-        let mut part = Part::default();
-        for record in app.store.deliveries(&seqs, reader).await? {
-            part.push(&DeliveryBody::of(record))?;
-        }
-        Ok(part)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.len() == 0
     }
 }

@@ -1,5 +1,6 @@
 //! Reads the fields of a webhook from request bodies.
 
+use serde::Deserialize;
 use std::time::Duration;
 
 use crate::api::state::App;
@@ -8,7 +9,6 @@ use crate::domain::event::Trigger;
 use crate::domain::receiver::{self, MAX_URL};
 use crate::domain::scope::{ScopeInput, ScopeKind};
 use crate::domain::signature;
-use crate::http::body_macro::body;
 use crate::http::error::ApiError;
 use crate::http::fields::{Items, List, MAX_ITEM, Text, Whole, kept, required};
 use crate::http::issue::Issue;
@@ -21,19 +21,19 @@ const MAX_SECRET: usize = 255;
 /// Maximum number of links or folders in a scope.
 const MAX_SCOPE: usize = 1_000;
 
-body! {
-    /// The body that creates or updates a webhook.
-    pub(crate) struct WebhookFields {
-        name: Text<MAX_NAME>,
-        url: Text<MAX_URL>,
-        secret: Text<MAX_SECRET> = "Only in a creation: `whsec_` and 24 to 64 bytes in Base64. Generated if absent.",
-        triggers: List<Trigger>,
-        link_scope: ScopeKind,
-        link_ids: Items<MAX_SCOPE>,
-        folder_ids: Items<MAX_SCOPE>,
-        disabled: bool = "Only in an update. False enables a webhook that was disabled because of its failures.",
-        disabled_at: Text<MAX_ITEM> = "Only in an update: null is `disabled: false`, and a time is `disabled: true`.",
-    }
+/// The body that creates or updates a webhook.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct WebhookFields {
+    name: Change<Text<MAX_NAME>>,
+    url: Change<Text<MAX_URL>>,
+    secret: Change<Text<MAX_SECRET>>,
+    triggers: Change<List<Trigger>>,
+    link_scope: Change<ScopeKind>,
+    link_ids: Change<Items<MAX_SCOPE>>,
+    folder_ids: Change<Items<MAX_SCOPE>>,
+    disabled: Change<bool>,
+    disabled_at: Change<Text<MAX_ITEM>>,
 }
 
 /// A webhook that a request creates.
@@ -131,12 +131,12 @@ pub(crate) const MAX_OVERLAP: u64 = 7 * 86_400;
 /// The overlap of a rotation that does not name one, in seconds.
 const OVERLAP: u64 = 86_400;
 
-body! {
-    /// The body that replaces the secret of a webhook.
-    pub(crate) struct RotateSecret {
-        secret: Text<MAX_SECRET> = "`whsec_` and 24 to 64 bytes in Base64. Generated if absent.",
-        overlap_seconds: Whole<0, MAX_OVERLAP>,
-    }
+/// The body that replaces the secret of a webhook.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct RotateSecret {
+    secret: Change<Text<MAX_SECRET>>,
+    overlap_seconds: Change<Whole<0, MAX_OVERLAP>>,
 }
 
 impl RotateSecret {
@@ -147,11 +147,11 @@ impl RotateSecret {
     }
 }
 
-body! {
-    /// The body that sends a sample event.
-    pub(crate) struct TestWebhook {
-        trigger: Trigger = "By default, the first trigger of the webhook.",
-    }
+/// The body that sends a sample event.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct TestWebhook {
+    trigger: Change<Trigger>,
 }
 
 impl TestWebhook {

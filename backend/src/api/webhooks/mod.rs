@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 
 use self::input::{RotateSecret, TestWebhook, WebhookFields};
 use crate::api::caller::Caller;
-use crate::api::repeat::{Repeat, written};
 use crate::api::state::{App, Shared};
 use crate::domain::click::Click;
 use crate::domain::event::{Event, Trigger};
@@ -35,8 +34,7 @@ pub(crate) fn router() -> Router<Shared> {
 }
 
 /// A webhook as responses show it.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-#[schema(as = Webhook)]
+#[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WebhookBody {
     id: String,
@@ -89,14 +87,11 @@ impl WebhookBody {
 async fn create(
     State(app): State<Shared>,
     caller: Caller,
-    repeat: Repeat,
     Fields(fields): Fields<WebhookFields>,
 ) -> Result<(StatusCode, Json<WebhookBody>), ApiError> {
     let new = input::new_webhook(fields, &app)?;
     let now = app.clock.now();
-    let body = |webhook: &Webhook| written(&WebhookBody::with_secret(webhook.clone(), now));
-    let repeat = repeat.recording(StatusCode::CREATED, &body);
-    let made = app.store.create_webhook(&caller.workspace, &new, app.max_webhooks, now, repeat).await?;
+    let made = app.store.create_webhook(&caller.workspace, &new, app.max_webhooks, now).await?;
     let webhook = made.map_err(|conflict| refusal(&conflict))?;
     Ok((StatusCode::CREATED, Json(WebhookBody::with_secret(webhook, now))))
 }
