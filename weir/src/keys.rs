@@ -43,7 +43,7 @@ impl Keys {
             told += &format!(", {count} {why}");
         }
         told += &format!(", as {} of cluster {:?}", &*settings.path, &*settings.cluster);
-        let etag = format!("\"{}\"", hex(&digest(&document)));
+        let etag = format!("\"{}\"", hex(digest(&document)));
         let answer = Response::ok().header("etag", etag).body(document);
         Ok(Self(Arc::new(Mutex::new(Document { answer, told }))))
     }

@@ -159,7 +159,7 @@ fn origins_are_any_or_listed() {
 
 /// A configuration with this many keys.
 fn with_keys(keys: u32, more: &str) -> Result<Config, String> {
-    let key = |key: u32| format!(r#""sha256:{}""#, hex(&digest(&key.to_le_bytes())));
+    let key = |key: u32| format!(r#""sha256:{}""#, hex(digest(&key.to_le_bytes())));
     let keys = (0..keys).map(key).collect::<Vec<_>>().join(",");
     with(&format!(r#""subscribers": [{{"id": "a", "plan": "free", "keys": [{keys}]}}] {more}"#))
 }

@@ -31,6 +31,6 @@ impl Hash {
         if key.contains(&b'\n') {
             return Err(Failure::Unusable("several lines on standard input: give one key".to_owned()));
         }
-        print(format_args!("sha256:{}", hex(&digest(key))))
+        print(format_args!("sha256:{}", hex(digest(key))))
     }
 }

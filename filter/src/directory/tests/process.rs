@@ -120,7 +120,7 @@ impl Service {
             let changed: BTreeSet<_> =
                 self.changes.iter().rev().take(self.version - since).copied().collect();
             let removed = changed.iter().filter(|key| !self.keys.contains_key(key));
-            let removed: Vec<_> = removed.map(|key| format!("{:?}", hex(&digest(*key)))).collect();
+            let removed: Vec<_> = removed.map(|key| format!("{:?}", hex(digest(*key)))).collect();
             let keys = match self.rows(changed.iter().copied()) {
                 rows if rows.is_empty() => self.empty_keys.to_owned(),
                 rows => format!(r#""keys": [{rows}], "#),
