@@ -51,7 +51,7 @@ fuzz_target!(|body: &[u8]| {
     let is_taken = answer(&mut directory, &mut host, 200, body);
     keys.look(&mut host, Timestamp::from_seconds(200)).expect("a look");
     assert_eq!(keys.readiness(), Readiness::Complete);
-    let rows = directory.status().expect("a leader").rows;
+    let [rows, ..] = directory.status().expect("a leader");
     let is_known = keys.find(&mut host, &CONFIG.catalog, &[1; 32]).expect("a host").known().is_some();
     match is_taken {
         false => assert!(rows == 1 && is_known),
