@@ -1,6 +1,6 @@
 //! The checked configuration: [`Config::from_json`] returns only a configuration that can be in force.
 //!
-//! [`Settings`] has the fields; the JSON Schema and the reference are made from it. A value checks itself while it is read ([`crate::read`]), and what fields
+//! [`Settings`] has the fields; the JSON Schema and the reference are made from it. A value checks itself while it is read (`read`), and what fields
 //! have to do with each other is checked afterwards, in place. A configuration is refused as a whole, with its first error.
 //!
 //! Dependencies point one way: this file → `settings` → {`subscribers`, `directory`, `fleet`, `operators`, `headers`} → {`strangers`, `roster`,
