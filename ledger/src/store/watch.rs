@@ -190,12 +190,10 @@ impl Watch<'_> {
 
 /// The epoch of masters with these identities, which begins now unless it is that of `before`.
 fn epoch(identities: &[&(String, Option<Marker>)], before: Option<Epoch>) -> Epoch {
-    let mut identities: Vec<String> = identities
-        .iter()
-        .map(|(run_id, marker)| {
-            format!("{run_id} {}", marker.as_ref().map(|marker| marker.value.as_str()).unwrap_or_default())
-        })
-        .collect();
+    let value =
+        |marker: &Option<Marker>| marker.as_ref().map_or_else(String::new, |marker| marker.value.clone());
+    let identity = |(run_id, marker): &&(String, Option<Marker>)| format!("{run_id} {}", value(marker));
+    let mut identities: Vec<String> = identities.iter().map(identity).collect();
     identities.sort_unstable();
     let digest = Sha256::digest(identities.join("\n"));
     let id = Hex128(digest.iter().take(16).fold(0, |id, byte| id << 8 | u128::from(*byte)));
