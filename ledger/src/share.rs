@@ -70,7 +70,8 @@ pub fn state(counter: Counter, holder: Holder, statement: &Statement, terms: Ter
         false => (counter, holder),
     };
     let others = counter.shares.saturating_sub(holder.share.into());
-    if seq > holder.seq {
+    // A return under the number of the newest statement takes back what that was granted.
+    if seq > holder.seq || seq == holder.seq && matches!(says, Says::Return { .. }) {
         let share = match says {
             Says::Ask { need, cost, hold } => {
                 let share = holder.share.max(used);
@@ -148,7 +149,15 @@ mod tests {
             ("keeps", 50, 0, statement(10, 5, Says::Return { keep: 7 }), 12),
             ("keeps no more than it has", 50, 0, statement(10, 5, Says::Return { keep: 70 }), 50),
             ("gives back less than it used beyond", 50, 0, statement(10, 55, Says::Return { keep: 0 }), 55),
-            ("ignores what is not newer", 50, 0, statement(9, 5, Says::Return { keep: 0 }), 50),
+            (
+                "takes back by a return of the same number",
+                50,
+                0,
+                statement(9, 5, Says::Return { keep: 0 }),
+                5,
+            ),
+            ("ignores an ask of the same number", 10, 0, statement(9, 5, ask(20, 1, 20)), 10),
+            ("ignores what is older", 50, 0, statement(8, 5, Says::Return { keep: 0 }), 50),
         ];
         for (what, share, others, statement, then) in rows {
             let counter = Counter { reset: 5, shares: u64::from(share + others) };

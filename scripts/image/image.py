@@ -195,7 +195,7 @@ def backend_image(arguments):
 
 def ledger_image(arguments):
     process = {
-        "Env": ["PATH=/usr/bin", "WEIR_LEDGER_LISTEN=0.0.0.0:8083"],
+        "Env": ["PATH=/usr/bin", "WEIR_LEDGER_LISTEN=[::]:8083"],
         "ExposedPorts": {"8083/tcp": {}},
         "WorkingDir": "/",
     }

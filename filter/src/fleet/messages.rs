@@ -1,6 +1,6 @@
 //! What a gateway and the ledger send each other, as bytes.
 
-use ledger_wire::{Hex128, Request, Response};
+use ledger_wire::{Answer, Hex128, Request, Response};
 use sha2::{Digest as _, Sha256};
 
 use super::client::Call;
@@ -21,9 +21,14 @@ pub enum AnswerError {
     /// The call had no answer in time.
     #[error("no answer")]
     None,
-    /// The status is not 200.
-    #[error("answered status {0}")]
-    Status(String),
+    /// The status is not 200. A ledger says why, after a colon; a proxy before it says something else, which is left out.
+    #[error("answered status {status}{why}")]
+    Status {
+        /// The status.
+        status: String,
+        /// The ledger's code and message.
+        why: String,
+    },
     /// The body is not what the ledger answers.
     #[error("answered what is no answer: {0}")]
     Body(String),
@@ -54,7 +59,11 @@ pub fn request(call: Call) -> Vec<u8> {
 pub fn response(status: Option<&[u8]>, body: &[u8]) -> Result<Response, AnswerError> {
     let status = status.ok_or(AnswerError::None)?;
     if status != b"200" {
-        return Err(AnswerError::Status(String::from_utf8_lossy(status).into_owned()));
+        let why = match serde_json::from_slice(body) {
+            Ok(Answer::Refused(error)) => format!(": {}: {}", error.code, error.message),
+            _ => String::new(),
+        };
+        return Err(AnswerError::Status { status: String::from_utf8_lossy(status).into_owned(), why });
     }
     serde_json::from_slice(body).map_err(|error| AnswerError::Body(error.to_string()))
 }
@@ -74,6 +83,12 @@ mod tests {
             (Some(&b"200"[..]), &body[..], Ok(answered)),
             (None, b"", Err("no answer")),
             (Some(b"503"), body, Err("answered status 503")),
+            (Some(b"503"), b"no healthy upstream", Err("answered status 503")),
+            (
+                Some(b"503"),
+                br#"{"error":{"code":"store_refuses","message":"the store cannot be used: OOM command not allowed"}}"#,
+                Err("answered status 503: store_refuses: the store cannot be used: OOM command not allowed"),
+            ),
             (
                 Some(b"200"),
                 b"{",

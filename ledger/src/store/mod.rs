@@ -8,6 +8,7 @@ mod memory;
 mod same_machine;
 mod settings;
 mod topology;
+mod unusable;
 mod watch;
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -19,6 +20,7 @@ use tokio::time::Instant;
 use self::masters::Masters;
 use self::memory::Memory;
 use self::settings::Settings;
+pub(crate) use self::unusable::Unusable;
 use crate::error::ServeError;
 use crate::options::Options;
 use crate::share::{SETTLING, Terms};
@@ -70,35 +72,36 @@ impl Call {
 /// The store.
 #[derive(Debug)]
 pub(crate) struct Store {
-    /// Absent until the epoch is known.
-    view: RwLock<Option<Arc<View>>>,
+    view: RwLock<Result<Arc<View>, Arc<Unusable>>>,
     /// How servers are reached. A store in memory has none.
-    servers: Option<Settings>,
+    servers: Option<Arc<Settings>>,
 }
 
 impl Store {
     /// The store that the options describe. It does not connect yet.
     pub(crate) fn new(options: &Options) -> Result<Self, ServeError> {
-        match options.store.as_slice() {
-            [memory] if memory == "memory" && options.cluster => {
-                Err(ServeError::new("--store", "memory cannot be a cluster; leave out --cluster"))
+        if options.store == ["memory"] {
+            if options.cluster {
+                return Err(ServeError::new("--store", "memory cannot be a cluster; leave out --cluster"));
             }
-            [memory] if memory == "memory" => {
-                let epoch = Epoch::begin(Hex128(rand::random()));
-                let view = View { epoch, keeper: Keeper::Memory(Mutex::default()) };
-                Ok(Self { view: RwLock::new(Some(Arc::new(view))), servers: None })
-            }
-            [_, _, ..] if !options.cluster => {
-                Err(ServeError::new("--store", "several addresses need --cluster"))
-            }
-            _ => Ok(Self { view: RwLock::default(), servers: Some(Settings::new(options)?) }),
+            let epoch = Epoch::begin(Hex128(rand::random()));
+            let view = View { epoch, keeper: Keeper::Memory(Mutex::default()) };
+            return Ok(Self { view: RwLock::new(Ok(Arc::new(view))), servers: None });
         }
+        let settings = Settings::new(options)?;
+        if settings.seeds.len() > 1 && !options.cluster {
+            return Err(ServeError::new("--store", "several addresses need --cluster"));
+        }
+        Ok(Self { view: RwLock::new(Err(Arc::new(Unusable::Silent))), servers: Some(Arc::new(settings)) })
     }
 
-    /// The store as it is now, or `None` if nothing of it answers, or if its epoch is not known yet.
-    pub(crate) fn view(&self) -> Option<Arc<View>> {
-        let view = self.view.read().unwrap_or_else(PoisonError::into_inner).clone();
-        view.filter(|view| view.masters_up_and_away().0 > 0)
+    /// The store as it is now.
+    ///
+    /// # Errors
+    /// If nothing of it can be used, or if its epoch is not known yet.
+    pub(crate) fn view(&self) -> Result<Arc<View>, Arc<Unusable>> {
+        let view = self.view.read().unwrap_or_else(PoisonError::into_inner).clone()?;
+        view.unusable().map_or(Ok(view), Err)
     }
 
     /// Watches it until this is dropped.
@@ -124,11 +127,25 @@ enum Keeper {
 }
 
 impl View {
-    /// How many masters answer, and how many do not.
-    pub(crate) fn masters_up_and_away(&self) -> (usize, usize) {
+    /// Why no master can be used, if so: the words of one that answers, before the silence of others.
+    pub(crate) fn unusable(&self) -> Option<Arc<Unusable>> {
+        let Keeper::Masters(masters) = &self.keeper else { return None };
+        let all = masters.unusable().collect::<Option<Vec<_>>>()?;
+        Some(
+            all.into_iter()
+                .min_by_key(|unusable| unusable.is_away())
+                .unwrap_or_else(|| Arc::new(Unusable::Silent)),
+        )
+    }
+
+    /// The state of each master, as metrics name it.
+    pub(crate) fn states(&self) -> Vec<&'static str> {
         match &self.keeper {
-            Keeper::Memory(_) => (1, 0),
-            Keeper::Masters(masters) => masters.up_and_away(),
+            Keeper::Memory(_) => vec!["up"],
+            Keeper::Masters(masters) => masters
+                .unusable()
+                .map(|unusable| unusable.map_or("up", |unusable| unusable.state()))
+                .collect(),
         }
     }
 

@@ -24,7 +24,7 @@ if is_new then
   sum, newest, share = 0, 0, 0
 end
 local others = sum - share
-if seq > newest then
+if seq > newest or seq == newest and #ARGV == 6 then
   share = math.max(share, used)
   if #ARGV == 6 then
     share = math.min(share, used + tonumber(ARGV[6]))

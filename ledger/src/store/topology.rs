@@ -56,6 +56,12 @@ impl Topology {
         let slot = crc16::State::<crc16::XMODEM>::calculate(key.as_bytes()) % SLOTS;
         self.slots.get(usize::from(slot)).copied().flatten()
     }
+
+    /// The smallest number whose digits, as the tag of a key, lead to the master at this address. A master has none if it has no slot.
+    pub(super) fn tag_of(&self, address: &ConnectionAddr) -> Option<u32> {
+        let index = self.masters.iter().position(|master| master == address)?;
+        (0..10 * u32::from(SLOTS)).find(|tag| self.master_of(&tag.to_string()) == Some(index))
+    }
 }
 
 #[cfg(test)]
@@ -98,6 +104,11 @@ mod tests {
             let found = topology.master_of(key).map(|index| masters[index].as_str());
             assert_eq!(found, master, "{key} in {slot}");
         }
+        for master in &topology.masters {
+            let tag = topology.tag_of(master).unwrap().to_string();
+            assert_eq!(topology.master_of(&tag).map(|index| &topology.masters[index]), Some(master), "{tag}");
+        }
+        assert_eq!(topology.tag_of(&settings.address("elsewhere", 1)), None);
         assert!(Topology::parse(&Value::Nil, &seed, &settings).is_none());
         let beyond = Value::Array(vec![range(0, 16_384, name("a"), 7001)]);
         assert!(Topology::parse(&beyond, &seed, &settings).is_none());

@@ -1,5 +1,6 @@
 //! A store that is away, and that comes back with and without its data.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -7,7 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::process::{Answer, Process};
 use crate::statement::{ask, now, shares, with};
-use crate::store::{Redis, until};
+use crate::store::{ENGINES, Redis, until};
 
 /// The longest that most requests take while it is known that the store is away: far less than the store's time limit.
 const AT_ONCE: Duration = Duration::from_millis(50);
@@ -114,36 +115,40 @@ async fn settles(ledger: &Process, began: Instant) {
 
 #[tokio::test]
 async fn a_store_that_is_emptied_begins_an_epoch() {
-    let redis = Redis::start().await;
-    let ledger = Process::start(&["--store", &redis.url()]).await;
-    let mut before = ledger.epoch().await;
-    for command in ["flushall", "flushdb"] {
-        redis.cli(command);
-        until("an epoch begins", async || ledger.epoch().await != before).await;
-        let began = Instant::now();
-        before = ledger.epoch().await;
-        assert!(before.is_some());
-        settles(&ledger, began).await;
+    for engine in ENGINES {
+        let redis = engine.start().await;
+        let ledger = Process::start(&["--store", &redis.url()]).await;
+        let mut before = ledger.epoch().await;
+        for command in ["flushall", "flushdb"] {
+            redis.cli(command);
+            until("an epoch begins", async || ledger.epoch().await != before).await;
+            let began = Instant::now();
+            before = ledger.epoch().await;
+            assert!(before.is_some());
+            settles(&ledger, began).await;
+        }
     }
 }
 
 #[tokio::test]
 async fn what_happens_to_connections_and_scripts_begins_no_epoch() {
-    let redis = Redis::start().await;
-    let ledger = Process::start(&["--store", &redis.url()]).await;
-    let epoch = ledger.epoch().await;
-    let mut seq = 0;
-    for command in ["client kill type normal", "script flush", "config resetstat"] {
-        redis.cli(command);
-        let back = until("the ledger grants", async || {
-            seq += 1;
-            let answer = ledger.post("/v1/shares", &shares(1, &[ask(1, seq, 0, 1, 1, 10)])).await;
-            answer.status == 200 && answer.json()["items"][0]["share"] == 1
-        })
-        .await;
-        assert!(back < BACK, "{command}: {back:?}");
-        println!("grants {back:?} after {command}");
-        assert_eq!(ledger.epoch().await, epoch, "{command}");
+    for engine in ENGINES {
+        let redis = engine.start().await;
+        let ledger = Process::start(&["--store", &redis.url()]).await;
+        let epoch = ledger.epoch().await;
+        let mut seq = 0;
+        for command in ["client kill type normal", "script flush", "config resetstat"] {
+            redis.cli(command);
+            let back = until("the ledger grants", async || {
+                seq += 1;
+                let answer = ledger.post("/v1/shares", &shares(1, &[ask(1, seq, 0, 1, 1, 10)])).await;
+                answer.status == 200 && answer.json()["items"][0]["share"] == 1
+            })
+            .await;
+            assert!(back < BACK, "{command}: {back:?}");
+            println!("grants {back:?} after {command}");
+            assert_eq!(ledger.epoch().await, epoch, "{command}");
+        }
     }
 }
 
@@ -163,20 +168,102 @@ async fn a_ledger_that_starts_before_its_store_waits_for_it() {
 
 #[tokio::test]
 async fn a_store_that_is_restarted_with_its_data_begins_an_epoch_and_loses_no_share() {
-    let mut redis = Redis::start_with(&["--appendonly", "yes", "--appendfsync", "always"]).await;
-    let ledger = Process::start(&["--store", &redis.url()]).await;
-    let before = ledger.epoch().await;
-    assert_eq!(ledger.state(1, &[ask(1, 1, 0, 4, 4, 10)]).await[0]["share"], 4);
-    redis.kill();
-    redis.run().await;
-    until("an epoch begins", async || ledger.epoch().await.is_some_and(|epoch| Some(epoch) != before)).await;
-    let settling = ledger.state(2, &[ask(1, 1, 0, 9, 9, 10)]).await;
-    assert_eq!(settling, [json!({ "share": 0, "others": 4, "reset": 0, "settling": true })]);
-    let mut seq = 1;
+    for engine in ENGINES {
+        let mut redis = engine.start_with(&["--appendonly", "yes", "--appendfsync", "always"]).await;
+        let ledger = Process::start(&["--store", &redis.url()]).await;
+        let before = ledger.epoch().await;
+        assert_eq!(ledger.state(1, &[ask(1, 1, 0, 4, 4, 10)]).await[0]["share"], 4);
+        redis.kill();
+        redis.run().await;
+        until("an epoch begins", async || ledger.epoch().await.is_some_and(|epoch| Some(epoch) != before))
+            .await;
+        let settling = ledger.state(2, &[ask(1, 1, 0, 9, 9, 10)]).await;
+        assert_eq!(settling, [json!({ "share": 0, "others": 4, "reset": 0, "settling": true })]);
+        let mut seq = 1;
+        until("it has settled", async || {
+            seq += 1;
+            ledger.state(2, &[ask(1, seq, 0, 9, 9, 10)]).await[0]
+                == json!({ "share": 6, "others": 4, "reset": 0 })
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_is_emptied_between_two_looks_grants_nothing() {
+    for engine in ENGINES {
+        let redis = engine.start().await;
+        let url = redis.url();
+        let ledgers = [Process::start(&["--store", &url]).await, Process::start(&["--store", &url]).await];
+        for (number, command) in (1..).zip(["flushall", "flushdb", "swapdb 0 1"]) {
+            for (gateway, ledger) in (1..).zip(&ledgers) {
+                ledger.state(gateway, &[ask(number, 1, 0, 5, 5, 10)]).await;
+            }
+            redis.cli(command);
+            // Each has looked before. The second one finds that the first has begun an epoch.
+            for (gateway, ledger) in (1..).zip(&ledgers) {
+                let answer = ledger.state(gateway, &[ask(number, 2, 5, 3, 3, 10)]).await.remove(0);
+                assert_eq!(answer["share"], 5, "{engine:?} {command} {gateway}: {answer}");
+                assert_eq!(answer["settling"], true, "{engine:?} {command} {gateway}: {answer}");
+            }
+            for (gateway, ledger) in (1..).zip(&ledgers) {
+                let mut seq = 2;
+                let answer = until_settled(ledger, gateway, async || {
+                    seq += 1;
+                    ask(number, seq, 5, 3, 3, 10)
+                })
+                .await;
+                assert_eq!(answer, json!({ "share": 5, "others": 5, "reset": 0 }), "{engine:?} {command}");
+            }
+        }
+    }
+}
+
+/// The first answer that does not settle.
+async fn until_settled(ledger: &Process, gateway: u32, mut item: impl AsyncFnMut() -> Value) -> Value {
+    let mut answer = Value::Null;
     until("it has settled", async || {
-        seq += 1;
-        ledger.state(2, &[ask(1, seq, 0, 9, 9, 10)]).await[0]
-            == json!({ "share": 6, "others": 4, "reset": 0 })
+        answer = ledger.state(gateway, &[item().await]).await.remove(0);
+        answer.get("settling").is_none()
     })
     .await;
+    answer
+}
+
+#[tokio::test]
+async fn a_store_that_is_emptied_under_traffic_never_grants_more_than_the_limit() {
+    const LIMIT: u32 = 1_000;
+    for engine in ENGINES {
+        let redis = engine.start().await;
+        let url = redis.url();
+        let ledgers = &[Process::start(&["--store", &url]).await, Process::start(&["--store", &url]).await];
+        let is_over = &Cell::new(false);
+        // A gateway uses what it is granted, and asks alternately at both, until nothing is left and the store is emptied no more.
+        let gateway = async |gateway: u32| {
+            let (mut used, mut seq) = (0, 0);
+            loop {
+                seq += 1;
+                let ledger = &ledgers[(gateway + seq) as usize % 2];
+                let answer = ledger.state(gateway, &[ask(1, seq, used, 1, 3, LIMIT)]).await.remove(0);
+                let share = u32::try_from(answer["share"].as_u64().unwrap()).unwrap();
+                if share <= used && answer.get("settling").is_none() && is_over.get() {
+                    return used;
+                }
+                used = used.max(share);
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let emptied = async {
+            for pause in [200, 2_300, 2_400] {
+                sleep(Duration::from_millis(pause)).await;
+                redis.cli("flushall");
+            }
+            // All have stated again what they have used.
+            sleep(Duration::from_millis(2_500)).await;
+            is_over.set(true);
+        };
+        let gateways = futures_util::future::join_all((1..=4).map(gateway));
+        let (used, ()) = tokio::join!(gateways, emptied);
+        assert_eq!(used.iter().sum::<u32>(), LIMIT, "{engine:?}: {used:?}");
+    }
 }

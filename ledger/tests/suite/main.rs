@@ -4,6 +4,7 @@ mod away;
 mod cluster;
 #[cfg(target_os = "linux")]
 mod cost;
+mod login;
 mod operation;
 mod permissions;
 mod process;

@@ -2,13 +2,14 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{HeaderMap, Request, StatusCode};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::NamedTempFile;
@@ -73,7 +74,11 @@ impl Process {
             .spawn()
             .unwrap();
         let stdout = child.stdout.take().unwrap();
-        let client = Client::builder(TokioExecutor::new()).build_http();
+        // The service closes connections that are idle for longer.
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(Duration::from_secs(10))
+            .build_http();
         (Self { child, address: String::new(), metrics: None, client, log }, stdout)
     }
 

@@ -5,7 +5,7 @@ use tempfile::TempDir;
 
 use crate::process::Process;
 use crate::statement::{WINDOW, ask, give_back, hex, now, shares, with};
-use crate::store::{Cluster, Redis};
+use crate::store::{Cluster, ENGINES, Redis, until};
 
 /// Drives the cases that every store must pass. `first` is the number of the first counter.
 pub(crate) async fn pass_the_cases(ledger: &Process, first: u32) {
@@ -76,40 +76,59 @@ async fn memory_passes_the_cases() {
 }
 
 #[tokio::test]
-async fn redis_passes_the_cases_with_a_prefix_of_its_keys_that_expire() {
-    let redis = Redis::start().await;
-    let ledger =
-        Process::start(&["--store", &format!("{}/3", redis.url()), "--key-prefix", "fleet.a:"]).await;
-    pass_the_cases(&ledger, 1).await;
-    let keys = redis.cli("-n 3 keys *");
-    let keys: Vec<&str> = keys.lines().filter(|key| !key.contains("trial")).collect();
-    assert!(keys.len() > 400 && keys.iter().all(|key| key.starts_with("fleet.a:000")), "{} keys", keys.len());
-    assert_eq!(redis.cli("dbsize"), "0");
-    //  An hour and 180 s after the end, whatever later statements say of it.
-    let key = format!("fleet.a:{}:{WINDOW}", hex(1));
-    let expires: u64 = redis.cli(&format!("-n 3 ttl {key}")).parse().unwrap();
-    assert!((3_700..=3_780).contains(&expires), "{expires}");
-    let longer = with(ask(1, 9, 9, 1, 1, 100), &json!({ "ends": now() / 1_000 + 7_200 }));
-    ledger.state(1, &[longer]).await;
-    assert!(redis.cli(&format!("-n 3 ttl {key}")).parse::<u64>().unwrap() <= expires);
-    assert_eq!(redis.cli(&format!("-n 3 object encoding {key}")), "listpack", "the compact form");
+async fn a_server_passes_the_cases_with_a_prefix_of_its_keys_that_expire() {
+    for engine in ENGINES {
+        let redis = engine.start().await;
+        let ledger =
+            Process::start(&["--store", &format!("{}/3", redis.url()), "--key-prefix", "fleet.a:"]).await;
+        pass_the_cases(&ledger, 1).await;
+        let keys = redis.cli("-n 3 keys *");
+        let keys: Vec<&str> = keys.lines().filter(|key| !key.contains('{')).collect();
+        assert!(
+            keys.len() > 400 && keys.iter().all(|key| key.starts_with("fleet.a:000")),
+            "{} keys",
+            keys.len()
+        );
+        assert_eq!(redis.cli("dbsize"), "0");
+        //  An hour and 180 s after the end, whatever later statements say of it.
+        let key = format!("fleet.a:{}:{WINDOW}", hex(1));
+        let expires: u64 = redis.cli(&format!("-n 3 ttl {key}")).parse().unwrap();
+        assert!((3_700..=3_780).contains(&expires), "{expires}");
+        let longer = with(ask(1, 9, 9, 1, 1, 100), &json!({ "ends": now() / 1_000 + 7_200 }));
+        ledger.state(1, &[longer]).await;
+        assert!(redis.cli(&format!("-n 3 ttl {key}")).parse::<u64>().unwrap() <= expires);
+        assert_eq!(redis.cli(&format!("-n 3 object encoding {key}")), "listpack", "the compact form");
+    }
 }
 
 #[tokio::test]
-async fn redis_passes_the_cases_over_tls_with_an_authority_of_its_own() {
-    let folder = TempDir::new().unwrap();
-    let (redis, authority) = Redis::start_with_tls(folder.path()).await;
-    let url = format!("rediss://localhost:{}", redis.port);
-    pass_the_cases(&Process::start(&["--store", &url, "--store-ca", &authority]).await, 1).await;
+async fn redis_passes_the_cases_over_tls_with_an_authority_of_its_own_and_knows_the_ledger_by_its_certificate()
+ {
+    for with_clients in [false, true] {
+        let folder = TempDir::new().unwrap();
+        let redis = Redis::start_with_tls(folder.path(), with_clients).await;
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let (url, authority) = (format!("rediss://localhost:{}", redis.port), path("ca.pem"));
+        let (certificate, key) = (path("client.pem"), path("client.key"));
+        let mut options = vec!["--store", &url, "--store-ca", &authority];
+        if with_clients {
+            let ledger = Process::start_unready(&options);
+            until("it is refused", async || ledger.log().contains("the store cannot be used")).await;
+            options.extend(["--store-cert", &certificate, "--store-key", &key]);
+        }
+        pass_the_cases(&Process::start(&options).await, 1).await;
+    }
 }
 
 #[tokio::test]
 async fn a_cluster_passes_the_cases() {
-    let cluster = Cluster::start().await;
-    let ledger = Process::start(&["--store", &cluster.nodes[5].url(), "--cluster"]).await;
-    pass_the_cases(&ledger, 1).await;
-    let held: Vec<u32> = cluster.nodes.iter().map(|node| node.cli("dbsize").parse().unwrap()).collect();
-    assert!(held.iter().all(|keys| *keys > 80), "each master and its replica have some: {held:?}");
+    for engine in ENGINES {
+        let cluster = Cluster::start(engine).await;
+        let ledger = Process::start(&["--store", &cluster.nodes[5].url(), "--cluster"]).await;
+        pass_the_cases(&ledger, 1).await;
+        let held: Vec<u32> = cluster.nodes.iter().map(|node| node.cli("dbsize").parse().unwrap()).collect();
+        assert!(held.iter().all(|keys| *keys > 80), "each master and its replica have some: {held:?}");
+    }
 }
 
 #[tokio::test]

@@ -1,9 +1,10 @@
-//! Real Redis servers, each on a free loopback port and in a temporary folder.
+//! Real servers of Redis and Valkey, each on a free loopback port and in a temporary folder.
 
 use std::fmt::Write as _;
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -13,8 +14,54 @@ use tokio::time::{Instant, sleep};
 /// How long a test waits for what must happen soon.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
+/// What a server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Engine {
+    Redis,
+    Valkey,
+}
+
+pub(crate) const ENGINES: [Engine; 2] = [Engine::Redis, Engine::Valkey];
+
+impl Engine {
+    fn program(self) -> &'static Path {
+        static VALKEY: LazyLock<PathBuf> = LazyLock::new(|| {
+            let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/valkey.sh");
+            let run = Command::new(script).stderr(Stdio::inherit()).output().unwrap();
+            assert!(run.status.success(), "scripts/valkey.sh has said why");
+            String::from_utf8(run.stdout).unwrap().trim().into()
+        });
+        match self {
+            Self::Redis => Path::new("redis-server"),
+            Self::Valkey => &VALKEY,
+        }
+    }
+
+    pub(crate) async fn start(self) -> Redis {
+        self.start_with(&[]).await
+    }
+
+    pub(crate) async fn start_with(self, options: &[&str]) -> Redis {
+        let port = free_port();
+        let options = ["--port", &port.to_string(), "--save", ""]
+            .iter()
+            .chain(options)
+            .map(ToString::to_string)
+            .collect();
+        Redis::start_on(self, port, options, Vec::new()).await
+    }
+
+    /// A Sentinel, which needs a file that it can write.
+    pub(crate) async fn start_sentinel(self, file: &Path) -> Redis {
+        let port = free_port();
+        let options = [file.to_str().unwrap(), "--sentinel", "--port", &port.to_string()];
+        Redis::start_on(self, port, options.map(str::to_owned).to_vec(), Vec::new()).await
+    }
+}
+
 /// A server; killed when this is dropped.
 pub(crate) struct Redis {
+    engine: Engine,
     child: Option<Child>,
     pub(crate) port: u16,
     folder: TempDir,
@@ -45,21 +92,17 @@ pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) -> D
 
 impl Redis {
     pub(crate) async fn start() -> Self {
-        Self::start_with(&[]).await
+        Engine::Redis.start().await
     }
 
     pub(crate) async fn start_with(options: &[&str]) -> Self {
-        let port = free_port();
-        let options = ["--port", &port.to_string(), "--save", ""]
-            .iter()
-            .chain(options)
-            .map(ToString::to_string)
-            .collect();
-        Self::start_on(port, options, Vec::new()).await
+        Engine::Redis.start_with(options).await
     }
 
-    /// Starts a server that takes TLS connections only. Its certificate is signed by a new authority, whose certificate is the second value.
-    pub(crate) async fn start_with_tls(folder: &Path) -> (Self, String) {
+    /// Starts a server that takes TLS connections only. The folder has then the certificate of a new authority, `ca.pem`, and those that it
+    /// has signed with their keys: the server's, `cert.pem` and `key.pem`, and a client's, `client.pem` and `client.key`, without which no
+    /// client is served if `with_clients`.
+    pub(crate) async fn start_with_tls(folder: &Path, with_clients: bool) -> Self {
         let (port, path) = (free_port(), |name: &str| folder.join(name).display().to_string());
         let openssl = |arguments: &str| {
             let run =
@@ -71,6 +114,10 @@ impl Redis {
         openssl("req -newkey rsa:2048 -nodes -keyout key.pem -out request.pem -subj /CN=localhost");
         openssl(
             "x509 -req -in request.pem -CA ca.pem -CAkey ca.key -CAcreateserial -out cert.pem -days 1 -extfile names",
+        );
+        openssl("req -newkey rsa:2048 -nodes -keyout client.key -out request.pem -subj /CN=ledger");
+        openssl(
+            "x509 -req -in request.pem -CA ca.pem -CAkey ca.key -CAcreateserial -out client.pem -days 1 -extfile names",
         );
         let (authority, number) = (path("ca.pem"), port.to_string());
         let options = [
@@ -85,22 +132,18 @@ impl Redis {
             "--tls-ca-cert-file",
             &authority,
             "--tls-auth-clients",
-            "no",
+            if with_clients { "yes" } else { "no" },
         ];
-        let client = ["--tls", "--cacert", &authority].map(str::to_owned).to_vec();
-        (Self::start_on(port, options.map(str::to_owned).to_vec(), client).await, authority)
+        let client =
+            ["--tls", "--cacert", &authority, "--cert", &path("client.pem"), "--key", &path("client.key")];
+        let [options, client] =
+            [&options[..], &client].map(|all| all.iter().map(ToString::to_string).collect());
+        Self::start_on(Engine::Redis, port, options, client).await
     }
 
-    /// A Sentinel, which needs a file that it can write.
-    pub(crate) async fn start_sentinel(file: &Path) -> Self {
-        let port = free_port();
-        let options = [file.to_str().unwrap(), "--sentinel", "--port", &port.to_string()];
-        Self::start_on(port, options.map(str::to_owned).to_vec(), Vec::new()).await
-    }
-
-    async fn start_on(port: u16, options: Vec<String>, client_options: Vec<String>) -> Self {
+    async fn start_on(engine: Engine, port: u16, options: Vec<String>, client_options: Vec<String>) -> Self {
         let folder = TempDir::new().unwrap();
-        let mut redis = Self { child: None, port, folder, options, client_options };
+        let mut redis = Self { engine, child: None, port, folder, options, client_options };
         redis.run().await;
         redis
     }
@@ -108,13 +151,13 @@ impl Redis {
     /// Starts the server, again if it was killed, in the same folder and on the same port.
     pub(crate) async fn run(&mut self) {
         assert!(self.child.is_none(), "it runs");
-        let child = Command::new("redis-server")
+        let child = Command::new(self.engine.program())
             // A Sentinel wants its file first.
             .args(&self.options)
             .args(["--bind", "127.0.0.1", "--dir", &self.folder.path().display().to_string()])
             .stdout(Stdio::null())
             .spawn()
-            .expect("redis-server is on PATH");
+            .expect("the server is there");
         self.child = Some(child);
         until("the server answers", async || {
             let answer = self.cli("ping");
@@ -138,6 +181,13 @@ impl Redis {
         String::from_utf8(run.stdout).unwrap().trim_end().to_owned()
     }
 
+    /// The port at which other nodes of its cluster reach it.
+    pub(crate) fn cluster_port(&self) -> &str {
+        let option =
+            self.options.iter().position(|option| option == "--cluster-port").expect("one of a cluster");
+        &self.options[option + 1]
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.as_ref().expect("it runs").id()
     }
@@ -154,6 +204,11 @@ impl Redis {
 
     pub(crate) fn resume(&self) {
         self.signal(Signal::CONT);
+    }
+
+    /// Removes its folder, so that it cannot save.
+    pub(crate) fn remove_folder(&self) {
+        std::fs::remove_dir_all(self.folder.path()).unwrap();
     }
 
     pub(crate) fn kill(&mut self) {
@@ -177,7 +232,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    pub(crate) async fn start() -> Self {
+    pub(crate) async fn start(engine: Engine) -> Self {
         let mut nodes = Vec::new();
         for _ in 0..6 {
             let bus = free_port().to_string();
@@ -187,7 +242,7 @@ impl Cluster {
                 .into_iter()
                 .chain(["--cluster-require-full-coverage", "no", "--appendonly", "no"])
                 .collect();
-            nodes.push(Redis::start_with(&options).await);
+            nodes.push(engine.start_with(&options).await);
         }
         let mut create = "--cluster create".to_owned();
         for node in &nodes {

@@ -100,6 +100,20 @@ async fn options_that_cannot_be_used_are_refused_at_the_start() {
         ),
         (vec!["--store", "rediss://127.0.0.1:1", "--store-ca", &words], "the file has no certificate"),
         (vec!["--store", "redis://127.0.0.1:1", "--store-ca", &words], "the file has no certificate"),
+        (
+            vec!["--store", "redis://127.0.0.1:1", "--store-password-file", "/nowhere/password"],
+            "--store-password-file /nowhere/password: No such file",
+        ),
+        (
+            vec!["--store", "redis://:a@127.0.0.1:1", "--store-password-file", &words],
+            "has a password beside --store-password-file",
+        ),
+        (vec!["--store", "rediss://127.0.0.1:1", "--store-cert", &words], "--store-key"),
+        (
+            vec!["--store", "rediss://127.0.0.1:1", "--store-cert", &words, "--store-key", &words],
+            "the file has no certificate",
+        ),
+        (vec!["--store", "redis://127.0.0.1:1,127.0.0.1:2", "--cluster"], "expected memory or redis[s]://"),
         (vec!["--key-prefix", "{a}"], "expected letters, digits"),
         (vec!["--metrics-listen", "127.0.0.1"], "invalid socket address"),
         (vec!["--metrics-listen", "192.0.2.1:1"], "--metrics-listen 192.0.2.1:1"),

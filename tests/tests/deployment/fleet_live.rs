@@ -1,7 +1,7 @@
 //! The ledger's cluster of `envoy/fleet` in real Envoys, with two ledgers on a real Redis.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -141,5 +141,32 @@ fn a_ledger_that_dies_and_returns_is_noticed_by_no_request() {
                 .then_some(())
         })
         .unwrap();
+    }
+}
+
+#[test]
+fn a_ledger_listens_where_the_files_say_on_ipv4_and_on_ipv6() {
+    //  a file, and at how many addresses its ledger listens
+    for (file, addresses) in [
+        ("envoy/fleet/kubernetes/ledger.yaml", 2),
+        ("envoy/fleet/compose.yaml", 1),
+        ("scripts/image/image.py", 1),
+    ] {
+        let text = crate::tools::text(file);
+        let of_port =
+            |host: &str| ["8083", "9083"].map(|port| text.matches(&format!("{host}:{port}")).count());
+        assert_eq!(of_port("[::]").iter().sum::<usize>(), addresses, "{file}");
+        assert_eq!(of_port("0.0.0.0"), [0, 0], "{file}");
+    }
+    let mut command = Command::new(artifacts::command("weir-ledger"));
+    command.args(["serve", "--listen", "[::]:0"]);
+    let process = Process::start("weir-ledger", &mut command).unwrap();
+    let port =
+        process.wait_for(|line| line.strip_prefix("listening on http://[::]:")?.parse::<u16>().ok()).unwrap();
+    for address in
+        [SocketAddr::from((Ipv4Addr::LOCALHOST, port)), SocketAddr::from((Ipv6Addr::LOCALHOST, port))]
+    {
+        let answer = Client::to(address).unwrap().send(&get("/healthz")).unwrap();
+        assert_eq!(answer.status(), 200, "{address}");
     }
 }

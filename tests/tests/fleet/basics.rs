@@ -8,6 +8,7 @@ use tests::exchange::get;
 use tests::flood;
 use tests::policy::Policy;
 
+use crate::clients::until_used_up;
 use crate::fleet::{Fleet, PATIENCE, Shape};
 
 const KEY: &str = "key";
@@ -115,4 +116,22 @@ fn a_plan_that_changes_keeps_what_was_used_everywhere() {
     fleet.add_gateway(&raised, 0);
     assert_eq!(passed(&fleet, 1, 700, 1), 600);
     assert_eq!(passed(&fleet, 0, 10, 1), 0);
+}
+
+#[test]
+fn a_gateway_that_is_stopped_while_it_serves_takes_what_it_holds_and_one_that_has_served_nobody_for_two_terms_nothing()
+ {
+    const MOST: usize = 4_000;
+    const SERVED: usize = 1_000;
+    //  how long the gateway serves nobody before it is stopped, and what it may take
+    for (quiet, lost) in [(Duration::ZERO, 1..=MOST / 20), (Duration::from_secs(3), 0..=0)] {
+        let policy = policy().with_at("/plans/pro/standard", json!([format!("{MOST}/month")]));
+        let mut fleet = start(2, &policy);
+        assert_eq!(passed(&fleet, 1, SERVED, 8), SERVED);
+        clock::pass(quiet);
+        fleet.terminate_gateway();
+        let taken = MOST - SERVED - until_used_up(&fleet.addresses(), KEY);
+        println!("stopped {quiet:?} after its last request: {taken} of {MOST} are lost");
+        assert!(lost.contains(&taken), "{quiet:?}: {taken}");
+    }
 }

@@ -1,6 +1,6 @@
 //! Real Envoys, ledgers, and the store that these share.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::sync::{LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -18,7 +18,7 @@ use tests::way::Way;
 use tests::{artifacts, clock};
 use tokio::runtime::Runtime;
 
-use crate::store::{Cluster, Redis};
+use crate::store::{Cluster, Engine, Redis};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a gateway's connections drain after an update of its listener.
@@ -78,7 +78,7 @@ impl Store {
     }
 
     pub(crate) fn cluster() -> Self {
-        Self::Cluster(RUNTIME.block_on(Cluster::start()))
+        Self::Cluster(RUNTIME.block_on(Cluster::start(Engine::Redis)))
     }
 
     pub(crate) fn alone(&mut self) -> &mut Redis {
@@ -145,8 +145,7 @@ impl Ledger {
     }
 
     fn signal(&self, signal: Signal) {
-        let process = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw);
-        kill_process(process.expect("a process"), signal).unwrap();
+        send_signal(self.process.id(), signal);
     }
 
     /// Lets it answer nothing, as if the network were cut, until it is resumed.
@@ -253,6 +252,14 @@ impl Fleet {
         self.gateways.push(envoy.unwrap());
     }
 
+    /// Ends the newest gateway by SIGTERM, and waits until it has ended.
+    pub(crate) fn terminate_gateway(&mut self) {
+        let gateway = self.gateways.pop().expect("a gateway");
+        send_signal(gateway.id(), Signal::TERM);
+        let has_ended = || TcpStream::connect(gateway.address()).is_err().then_some(());
+        clock::eventually("the gateway ends", PATIENCE, has_ended).unwrap();
+    }
+
     /// Gives a gateway another configuration.
     pub(crate) fn update(&mut self, gateway: usize, policy: &Policy) {
         assert!(self.gateways[gateway].update(of_a_fleet(policy)).unwrap());
@@ -276,6 +283,11 @@ impl Fleet {
     pub(crate) fn statements(&self) -> f64 {
         self.ledgers.iter().flatten().map(|ledger| ledger.metric("weir_ledger_statements_total")).sum()
     }
+}
+
+fn send_signal(process: u32, signal: Signal) {
+    let process = i32::try_from(process).ok().and_then(Pid::from_raw);
+    kill_process(process.expect("a process"), signal).unwrap();
 }
 
 /// The policy, with the default of this harness for a fleet.
