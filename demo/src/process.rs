@@ -52,18 +52,12 @@ impl Process {
         self.child.id()
     }
 
-    /// Time that its threads have run so far: the first number of proc_pid_schedstat(5), in nanoseconds.
+    /// Time that its threads have run so far.
     ///
     /// # Errors
-    /// When the process has ended, or where there is no such file.
+    /// As [`cpu_time`].
     pub fn cpu_time(&self) -> anyhow::Result<Duration> {
-        let mut spent = Duration::ZERO;
-        for thread in std::fs::read_dir(format!("/proc/{}/task", self.id()))? {
-            let schedstat = std::fs::read_to_string(thread?.path().join("schedstat"))?;
-            let nanos = schedstat.split_whitespace().next().context("a thread's schedstat")?;
-            spent += Duration::from_nanos(nanos.parse()?);
-        }
-        Ok(spent)
+        cpu_time(self.id())
     }
 
     /// What it has printed.
@@ -98,6 +92,20 @@ impl Process {
         let tail = lines[lines.len().saturating_sub(TAIL)..].iter();
         tail.flat_map(|line| line.chars().take(WIDTH).chain(['\n'])).collect()
     }
+}
+
+/// Time that the threads of a process have run so far: the first number of proc_pid_schedstat(5), in nanoseconds.
+///
+/// # Errors
+/// When the process has ended, or where there is no such file.
+pub fn cpu_time(process: u32) -> anyhow::Result<Duration> {
+    let mut spent = Duration::ZERO;
+    for thread in std::fs::read_dir(format!("/proc/{process}/task"))? {
+        let schedstat = std::fs::read_to_string(thread?.path().join("schedstat"))?;
+        let nanos = schedstat.split_whitespace().next().context("a thread's schedstat")?;
+        spent += Duration::from_nanos(nanos.parse()?);
+    }
+    Ok(spent)
 }
 
 impl Drop for Process {

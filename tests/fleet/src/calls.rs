@@ -49,6 +49,7 @@ impl Run {
             }
         }
         self.gateways[place.gateway].workers[place.worker].called_at = self.now;
+        self.facts.tally.statements += statements.len();
         let number = self.calls.len() as u32;
         self.calls.push(Call { place, caller, gateway, statements, replica: replica % 2, is_open: true });
         self.after(Time::from(timeout) * MILLI, Event::Fail(number));

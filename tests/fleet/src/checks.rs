@@ -85,6 +85,13 @@ impl Run {
         let standings = self.world.subjects_of(caller).zip(standings.clone()).collect::<Vec<_>>();
         let Some((first, standing)) = standings.first().copied() else { return };
         let key = (first, standing.index);
+        let units = self.facts.units(key);
+        let tally = &mut self.facts.tally;
+        match counted.admission {
+            Admission::Admitted => tally.admitted += 1,
+            Admission::Refused => tally.first_429 = tally.first_429.or(Some(units)),
+            Admission::Denied | Admission::Lacking | Admission::Full => {}
+        }
         let Gateway { stepped_at, workers, .. } = &self.gateways[gateway];
         let (is_timed, is_stuck) = (*stepped_at < since, workers[worker].stuck_until > since);
         if is_timed && !is_stuck && self.now > since + Time::from(TIMEOUT + 1) * MILLI {
@@ -107,7 +114,7 @@ impl Run {
     fn check_refusal(&mut self, gateway: usize, key: Key) {
         let Some(count) = self.count(gateway, key.0) else { return };
         self.note(key, gateway, || format!("refuses: {count:?}"));
-        if self.world.knows_ages() {
+        if self.world.knows_ages() && self.world.checks_refusals {
             let taken = self.store.shares(key) + self.debts(key);
             self.facts.refused(key, count.held.reset, self.now, self.least_limit(key.0), taken);
         }

@@ -27,6 +27,20 @@ pub struct Violation {
     pub what: &'static str,
 }
 
+/// What is counted for those who size a fleet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) statements: usize,
+    pub(crate) admitted: usize,
+    /// Units of the window that had been used when the first request was refused.
+    pub(crate) first_429: Option<u64>,
+    /// Units that gateways held and had not used when requests ended.
+    pub(crate) held: u64,
+    /// What the store has at the end: counters in windows, and holders in all of them.
+    pub(crate) counters: usize,
+    pub(crate) holders: usize,
+}
+
 /// What really happened in a world.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
@@ -36,6 +50,7 @@ pub(crate) struct Facts {
     /// The highest cost.
     pub(crate) most: u32,
     pub(crate) violations: Vec<Violation>,
+    pub(crate) tally: Tally,
     /// What to take notes of.
     pub(crate) noted: Option<Key>,
     pub(crate) notes: Vec<String>,
@@ -62,6 +77,12 @@ impl Facts {
             }
             None => self.facts.push(Fact { key, reset, used, excepted }),
         }
+    }
+
+    /// Units of a window that were used.
+    pub(crate) fn units(&self, key: Key) -> u64 {
+        let used = self.facts.iter().filter(|fact| fact.key == key).map(|fact| fact.used);
+        used.sum::<i64>().unsigned_abs()
     }
 
     pub(crate) fn all(&self) -> Vec<(Key, u64, i64)> {

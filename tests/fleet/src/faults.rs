@@ -3,7 +3,7 @@
 use crate::events::Event;
 use crate::run::Run;
 use crate::store;
-use crate::world::{Fault, MILLI, SECOND, Time, UNTIL, pick};
+use crate::world::{Fault, MILLI, SECOND, Time, pick};
 
 /// How far all clocks but one jump.
 const FAR: Time = 250 * SECOND;
@@ -13,7 +13,7 @@ const TAKES: Time = 20 * MILLI;
 impl Run {
     /// Something goes wrong, and something else later.
     pub(crate) fn fault(&mut self) {
-        if self.now > UNTIL - SECOND {
+        if self.now > self.world.until - SECOND {
             return;
         }
         let fault = pick(&mut self.rng, self.world.faults);
@@ -53,7 +53,7 @@ impl Run {
                 (self.is_away, self.returned_at) = (true, None);
                 let longest = pick(&mut self.rng, &[1_500, 4_000]) * MILLI;
                 let after = 100 * MILLI + self.within(longest);
-                self.after(after.min(UNTIL - self.now), Event::OutageEnds);
+                self.after(after.min(self.world.until - self.now), Event::OutageEnds);
             }
             Fault::Replica => {
                 self.replica_away = Some(0);
@@ -101,7 +101,7 @@ impl Run {
     }
 
     pub(crate) fn worker_is_stuck(&mut self, gateway: usize, worker: usize) {
-        if self.now <= UNTIL - SECOND {
+        if self.now <= self.world.until - SECOND {
             let until = self.now + self.within(3 * SECOND);
             // It still sends what it has just said.
             self.after(1, Event::Stuck(gateway, worker, until));

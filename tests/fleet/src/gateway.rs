@@ -20,7 +20,7 @@ use crate::shared::{Host, Memory};
 use crate::world::{QUOTAS, RECORDS, Subject, Time, World};
 
 /// The clock at the beginning, in microseconds: away from every edge of a long window.
-const START: Time = 1_000_500_000_000;
+pub(crate) const START: Time = 1_000_500_000_000;
 /// A few entries, so that a walk through the table is short and records meet in an entry.
 const CAPACITY: Capacity = Capacity { known: 8, strangers: 8 };
 const CLASS: &str = "class";

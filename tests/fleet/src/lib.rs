@@ -13,6 +13,7 @@ mod faults;
 mod gateway;
 mod run;
 mod shared;
+mod sizing;
 mod store;
 mod streams;
 mod world;
@@ -24,9 +25,12 @@ use std::thread;
 pub use checks::{Check, MISSED_BY};
 use facts::Facts;
 pub use facts::Violation;
+use fastrand::Rng;
 pub use filter::rules::Rule;
 use filter::rules::take_away;
 use run::Run;
+pub use sizing::{Cost, Fleet, GATEWAY, Key, LEDGER, Rates, STORE, bytes, expected, simulated};
+use world::World;
 
 /// Notes of a trace that are shown.
 const SHOWN: usize = 40;
@@ -40,7 +44,8 @@ pub fn run(seed: u64, without: Option<Rule>) -> Vec<Violation> {
 /// Runs a world, in which this thread does without the rule.
 fn run_with(seed: u64, without: Option<Rule>, facts: Facts) -> (String, Facts) {
     take_away(without);
-    let run = Run::new(seed, without, facts);
+    let mut rng = Rng::with_seed(seed);
+    let run = Run::new(World::draw(&mut rng), rng, without, facts);
     let world = if run.facts.noted.is_some() { format!("{:?}", run.world) } else { String::new() };
     let facts = run.run();
     take_away(None);

@@ -11,7 +11,7 @@ use crate::gateway::{Gateway, Place, Version, true_micros};
 use crate::shared::Host;
 use crate::store::{self, Key, Store};
 use crate::streams::{Arrival, Settlement, Stream};
-use crate::world::{END, Fault, MILLI, SECOND, Time, UNTIL, World, pick};
+use crate::world::{CALM, Fault, MILLI, SECOND, Time, World, pick};
 use crate::{Check, Rule};
 use ledger_wire::Response;
 
@@ -47,9 +47,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(crate) fn new(seed: u64, without: Option<Rule>, mut facts: Facts) -> Self {
-        let mut rng = Rng::with_seed(seed);
-        let world = World::draw(&mut rng);
+    pub(crate) fn new(world: World, rng: Rng, without: Option<Rule>, mut facts: Facts) -> Self {
         facts.most = world.costs.iter().copied().max().unwrap_or(0);
         let gateways: Vec<_> = (0..world.gateways as u32).map(|id| Gateway::new(id, &world)).collect();
         Self {
@@ -71,7 +69,7 @@ impl Run {
             returned_at: None,
             replica_away: None,
             is_calm: false,
-            jumped: 0,
+            jumped: world.begins,
             facts,
             world,
         }
@@ -80,8 +78,9 @@ impl Run {
     /// Runs it to its end.
     pub(crate) fn run(mut self) -> Facts {
         self.begin();
+        let end = self.world.until + CALM;
         while let Some((at, event)) = self.events.pop() {
-            if at >= END {
+            if at >= end {
                 break;
             }
             self.now = at;
@@ -97,7 +96,17 @@ impl Run {
             }
         }
         self.check_end();
+        self.facts.tally.counters = self.store.windows.len();
+        self.facts.tally.holders = self.store.windows.iter().map(|window| window.holders.len()).sum();
         self.facts
+    }
+
+    /// Requests have ended, and messages are not late any more.
+    fn calm(&mut self) {
+        self.is_calm = true;
+        let key = self.store.windows.last().map(|window| window.key);
+        self.facts.tally.held =
+            key.map_or(0, |key| self.store.shares(key).saturating_sub(self.facts.units(key)));
     }
 
     fn begin(&mut self) {
@@ -109,7 +118,7 @@ impl Run {
             }
         }
         let mut arrives = 0;
-        let begins = self.within(UNTIL - self.world.span);
+        let begins = self.within(self.world.until - self.world.span);
         for request in 0..self.world.requests {
             if request % self.world.burst == 0 {
                 arrives = begins + self.within(self.world.span);
@@ -135,7 +144,7 @@ impl Run {
         if self.world.looks {
             self.after(0, Event::Look(0, 0));
         }
-        self.after(UNTIL, Event::Calm);
+        self.after(self.world.until, Event::Calm);
     }
 
     /// The worker that has to do something at an event.
@@ -190,7 +199,7 @@ impl Run {
                 self.after(SECOND, Event::Save);
             }
             Event::Settled => self.except_unstated(),
-            Event::Calm => self.is_calm = true,
+            Event::Calm => self.calm(),
         }
     }
 

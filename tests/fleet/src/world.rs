@@ -10,6 +10,7 @@ use filter::window::Window;
 use ledger_wire::Hex128;
 
 use crate::gateway;
+use crate::sizing::Key;
 
 /// Most quotas of the class.
 pub(crate) const QUOTAS: usize = 3;
@@ -28,10 +29,10 @@ pub(crate) const SECOND: Time = 1_000 * MILLI;
 /// How long a request waits for the ledger, and a term, in milliseconds.
 pub(crate) const TIMEOUT: u32 = 250;
 pub(crate) const TERM: u32 = 1_000;
-/// Requests arrive until then, and all is calm a second before.
-pub(crate) const UNTIL: Time = 6 * SECOND;
-/// Then everything has had time to be idle.
-pub(crate) const END: Time = 10 * SECOND;
+/// Requests of a drawn world arrive until then.
+const UNTIL: Time = 6 * SECOND;
+/// How much later a world ends: then everything has had time to be idle.
+pub(crate) const CALM: Time = 4 * SECOND;
 /// Lengths of windows that outlast a world, in seconds: less than a day, from which on little is held in advance.
 const LONG: [u32; QUOTAS] = [80_000, 70_000, 60_000];
 /// Lengths of windows that end within a world.
@@ -101,6 +102,10 @@ pub(crate) struct World {
     pub(crate) requests: u32,
     /// The time in which they come.
     pub(crate) span: Time,
+    /// Until when they come. Then all is calm.
+    pub(crate) until: Time,
+    /// How much later than usual the world begins.
+    pub(crate) begins: Time,
     /// How many requests come at once.
     pub(crate) burst: u32,
     /// Part of the requests that the first gateway gets.
@@ -128,6 +133,8 @@ pub(crate) struct World {
     pub(crate) looks: bool,
     pub(crate) on_unavailable: Beyond,
     pub(crate) faults: &'static [Fault],
+    /// Whether refusals are checked, for which one has to look at every gateway.
+    pub(crate) checks_refusals: bool,
 }
 
 impl World {
@@ -187,6 +194,8 @@ impl World {
             costs: pick(rng, &[&[1], &[1], &[1, 2, 5]]),
             requests: pick(rng, &[20, 60, 150]),
             span: pick(rng, &[UNTIL, UNTIL, SECOND]),
+            until: UNTIL,
+            begins: 0,
             burst: pick(rng, &[1, 1, 5]),
             first: pick(rng, &[0.2, 0.5, 0.9]),
             moves_at: if rng.bool() { rng.u64(SECOND..UNTIL) } else { UNTIL },
@@ -203,23 +212,66 @@ impl World {
             looks: pick(rng, &[false, false, true]),
             on_unavailable: pick(rng, &[Beyond::Percent(LOCAL), Beyond::All, Beyond::Nothing]),
             faults: pick(rng, &FAULTS),
+            checks_refusals: true,
         };
         if rng.bool() {
             (world.loss, world.late) = (0.0, 0.0);
         }
-        let subjects = (0..=world.callers).flat_map(|record| {
-            let is_caller = record < world.callers;
-            let places = if is_caller { 0..world.own } else { world.own..world.quotas.len() };
+        world.name_subjects();
+        world
+    }
+
+    /// The world of one key, in which nothing goes wrong. It begins with a window.
+    pub(crate) fn of(key: &Key, requests: u32) -> Self {
+        let until = Time::from(key.seconds) * SECOND;
+        let window = Time::from(key.window) * SECOND;
+        let mut world = Self {
+            gateways: key.gateways,
+            workers: 1,
+            callers: 1,
+            quotas: [(key.window, key.limit)].into_iter().collect(),
+            own: 1,
+            subjects: ArrayVec::new(),
+            costs: &[1],
+            requests,
+            span: until,
+            until,
+            begins: (window - gateway::START % window) % window,
+            burst: key.burst,
+            first: 0.0,
+            moves_at: until,
+            distance: 2 * MILLI,
+            skew: 0,
+            jitter: 1.0,
+            loss: 0.0,
+            repeats: 0.0,
+            late: 0.0,
+            leave: 0.0,
+            die: 0.0,
+            settle: 0.0,
+            ahead: 10_000,
+            looks: false,
+            on_unavailable: Beyond::Nothing,
+            faults: &[],
+            checks_refusals: false,
+        };
+        world.name_subjects();
+        world
+    }
+
+    fn name_subjects(&mut self) {
+        let subjects = (0..=self.callers).flat_map(|record| {
+            let is_caller = record < self.callers;
+            let places = if is_caller { 0..self.own } else { self.own..self.quotas.len() };
             places.map(move |place| (record, place))
         });
-        world.subjects = subjects
+        self.subjects = subjects
             .map(|(record, place)| {
-                let window = Window::from_code(world.quotas[place].0);
-                let name = Hex128(gateway::name(world.callers, record).0 ^ u128::from(window.code()));
+                let window = Window::from_code(self.quotas[place].0);
+                let name = Hex128(gateway::name(self.callers, record).0 ^ u128::from(window.code()));
                 Subject { record, place, window, name }
             })
             .collect();
-        world
     }
 
     /// The quotas of the class with these limits.

@@ -138,6 +138,10 @@ impl Ledger {
         Self { address, process }
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     fn wait_until_ready(&self) {
         let client = Client::to(self.address).unwrap();
         let is_ready = || (client.send(&get("/readyz")).ok()?.status() == 200).then_some(());

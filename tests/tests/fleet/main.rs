@@ -12,6 +12,7 @@ mod modes;
 mod outages;
 mod recovery;
 mod refusals;
+mod sizing;
 #[path = "../../../ledger/tests/suite/store.rs"]
 #[expect(dead_code, reason = "the ledger's own tests use the rest")]
 mod store;
