@@ -22,20 +22,36 @@ FUZZ_SECONDS ?= 60
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# What the demo runs, without what is a matter of a feature: OpenAPI and PostgreSQL.
-DEMO_BUILD := -p demo -p backend -p host-sim-cli -p weir --bins --no-default-features
-FLEET_BUILD := -p ledger $(DEMO_BUILD)
+# What the demo runs, without what is a matter of a feature: expressions and signatures in the simulator, PostgreSQL and TLS in the backend.
+DEMO_BUILD := -p demo -p backend -p host-sim-cli --bins --no-default-features
+# The ledger has TLS.
+FLEET_BUILD := -p ledger $(DEMO_BUILD) --features backend/tls
+# Together with the demo's programs, so that nothing is compiled twice.
+WEIR_BUILD := -p weir $(DEMO_BUILD)
 # What other people test with. The others are parts of this repository.
 PACKAGES := -p envoy-config -p host-sim -p host-sim-cli
 WEIR_DEMO := $(or $(CARGO_TARGET_DIR),target)/debug/weir-demo
 
+# The module is compiled beside the programs: the end of each leaves processors idle.
+with_wasm = filter/build-wasm.sh & module=$$!; $(CARGO) build --locked $(1) || { wait $$module; exit 1; }; wait $$module
+
 .PHONY: build
-build: wasm
-	@$(CARGO) build --locked $(DEMO_BUILD)
+build:
+	@$(call with_wasm,$(DEMO_BUILD))
+
+.PHONY: weir
+weir: check-demo ## build target/debug/weir, the command that checks configurations and explains decisions
+	@$(call with_wasm,$(WEIR_BUILD))
 
 .PHONY: demo
-demo: check-demo build ## play the contract as a client, in front of the simulator
+ifdef WEIR_DIST
+demo:
+	@echo "Weir $$(cat "$(WEIR_DIST)/VERSION"), from $(WEIR_DIST)"
+	@WEIR_DIST="$(abspath $(WEIR_DIST))" "$(WEIR_DIST)/weir-demo" story
+else
+demo: check-demo build ## play the contract as a client, in front of the simulator; WEIR_DIST=folder takes a release's files and builds nothing
 	@$(WEIR_DEMO) story
+endif
 
 .PHONY: up
 up: check-demo build ## start the API behind the simulator and stay; writes its address and keys to target/up.env
@@ -46,8 +62,8 @@ envoy: check-envoy build ## the same behind a real Envoy
 	@$(WEIR_DEMO) up --gateway envoy
 
 .PHONY: up-fleet
-up-fleet: check-demo wasm ## start two gateways that share quotas through a ledger, in the simulator; writes addresses and keys to target/up-fleet.env
-	@$(CARGO) build --locked $(FLEET_BUILD)
+up-fleet: check-demo ## start two gateways that share quotas through a ledger, in the simulator; writes addresses and keys to target/up-fleet.env
+	@$(call with_wasm,$(FLEET_BUILD))
 	@$(WEIR_DEMO) up-fleet
 
 .PHONY: check-fuzz
@@ -132,6 +148,7 @@ soak: check-soak wasm ## the long forms of the checks, one after the other: load
 	export WEIR_SOAK_TABLE=$(SOAK_TABLE); \
 	$(CARGO) test --release --package backend $(SOAK_TEST) || ended=$$?; \
 	WEIR_PROFILE=soak $(CARGO) test --profile soak --workspace --exclude backend $(SOAK_TEST) || ended=$$?; \
+	RUST_TEST_THREADS=$(TEST_THREADS) scripts/test.sh envoys || ended=$$?; \
 	$(CARGO) package --locked --allow-dirty $(PACKAGES) || ended=$$?; \
 	scripts/table.sh check form result <$(SOAK_TABLE); \
 	exit $$ended
@@ -157,6 +174,7 @@ lint: check-lint $(CARGO_DENY) ## rustfmt, clippy (native and wasm32), the fuzz 
 	filter/build-wasm.sh --clippy
 	scripts/shared-units.py $(DEMO_BUILD)
 	scripts/shared-units.py $(FLEET_BUILD)
+	scripts/shared-units.py $(WEIR_BUILD)
 	scripts/shared-units.py --bins
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 	$(CARGO) fetch --locked --quiet

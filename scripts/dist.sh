@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Writes what is released for this machine's architecture to dist/: the module, the programs, the images, the book, the bills of
-# materials and SHA256SUMS.
+# materials, VERSION and SHA256SUMS.
 #
 #   scripts/dist.sh            builds everything
 #   scripts/dist.sh MODULE     takes the module from a file, so that releases for several machines have the same one
@@ -11,9 +11,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly OUT=dist
-readonly PROGRAMS=(weir weir-ledger host-sim backend)
+readonly PROGRAMS=(weir weir-ledger host-sim backend weir-demo)
 # The packages that have the programs, in the same order.
-readonly PACKAGES=(weir ledger host-sim-cli backend)
+readonly PACKAGES=(weir ledger host-sim-cli backend demo)
 CARGO=${CARGO:-cargo}
 export PATH=$PWD/target/tools/bin:$PATH
 HOST=$(rustc -vV | sed -n 's/^host: //p')
@@ -79,6 +79,7 @@ scripts/bills-of-materials.sh "$new/sbom" filter "${PACKAGES[@]}"
 
 step "6/6 SHA256SUMS"
 cp LICENSE "$new/"
+echo "$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1), commit $(git rev-parse HEAD 2>/dev/null || echo unknown)" >"$new/VERSION"
 (
     cd "$new"
     while IFS= read -r file; do

@@ -14,7 +14,11 @@ import sys
 
 CARGO = os.environ.get("CARGO", "cargo")
 # What is worth being built again, for what it would drag into the demo.
-MAY_DIFFER = {"sqlx": "the facade over the drivers: the demo does without PostgreSQL's"}
+MAY_DIFFER = {
+    "sqlx": "the facade over the drivers: the demo does without PostgreSQL's",
+    "sqlx-core": "the demo does without TLS",
+    "sqlx-sqlite": "what is built on it",
+}
 
 
 def units(*arguments):

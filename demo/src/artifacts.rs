@@ -1,4 +1,4 @@
-//! What a gateway needs, made by the project's own scripts, so that nothing stale is run.
+//! What a gateway needs, made by the project's own scripts, so that nothing stale is run, or taken from a release.
 //!
 //! Each artifact is brought up to date once per process, which is quick when nothing has changed.
 
@@ -8,22 +8,32 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use anyhow::{Context as _, ensure};
 
-/// The repository.
+/// Names the folder with a release's files, if these are to be used.
+const RELEASE: &str = "WEIR_DIST";
+
+/// The repository. Programs of a release were built elsewhere, and are run in it.
+///
+/// # Panics
+/// When a release is used, and there is no current folder.
 #[must_use]
 pub fn root() -> &'static Path {
-    static ROOT: LazyLock<PathBuf> = LazyLock::new(|| {
-        Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
+    static ROOT: LazyLock<PathBuf> = LazyLock::new(|| match std::env::var_os(RELEASE) {
+        Some(_) => std::env::current_dir().unwrap_or_else(|error| panic!("the current folder: {error}")),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default(),
     });
     &ROOT
 }
 
-/// The filter as gateways load it, built by `filter/build-wasm.sh`.
+/// The filter as gateways load it: a release's, or built by `filter/build-wasm.sh`.
 ///
 /// # Panics
 /// When the script fails; it has said why on standard error.
 #[must_use]
 pub fn filter_wasm() -> &'static Path {
     static WASM: LazyLock<PathBuf> = LazyLock::new(|| {
+        if let Some(release) = std::env::var_os(RELEASE) {
+            return Path::new(&release).join("filter.wasm");
+        }
         script("filter/build-wasm.sh", &[]).unwrap_or_else(|error| panic!("{error:#}"));
         root().join("target/wasm/filter.wasm")
     });

@@ -4,12 +4,19 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
+use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::HeaderMap;
 use serde_json::Value;
-use standardwebhooks::Webhook;
+use sha2::Sha256;
 
+use crate::clock;
 use crate::server::{self, Server};
+
+/// How much older or newer a signature may be than its receipt.
+const TOLERANCE: Duration = Duration::from_secs(5 * 60);
 
 /// One delivery, as it arrived.
 #[derive(Debug, Clone)]
@@ -24,9 +31,28 @@ impl Delivery {
     /// # Errors
     /// When the signature is not the secret's, or the body is no JSON.
     pub fn verify(&self, secret: &str) -> anyhow::Result<Value> {
-        let webhook = Webhook::new(secret).context("the webhook's secret")?;
-        webhook.verify(&self.body, &self.headers).context("the signature of a delivery")?;
+        let key = secret.strip_prefix("whsec_").context("the webhook's secret has no prefix")?;
+        let key = BASE64_STANDARD.decode(key).context("the webhook's secret")?;
+        let [id, timestamp, signature] =
+            ["webhook-id", "webhook-timestamp", "webhook-signature"].map(|name| self.header(name));
+        let (id, timestamp) = (id?, timestamp?);
+        let signed = Duration::from_secs(timestamp.parse().context("the time of a delivery")?);
+        ensure!(clock::now().abs_diff(signed) <= TOLERANCE, "a delivery was signed at {signed:?}");
+        let mut expected = Hmac::<Sha256>::new_from_slice(&key).context("the webhook's secret")?;
+        expected.update(format!("{id}.{timestamp}.").as_bytes());
+        expected.update(&self.body);
+        // There may be several, separated by spaces, of other versions or with other secrets.
+        let mut signatures = signature?.split(' ').filter_map(|signature| signature.strip_prefix("v1,"));
+        let is_signed = signatures.any(|given| {
+            BASE64_STANDARD.decode(given).is_ok_and(|given| expected.clone().verify_slice(&given).is_ok())
+        });
+        ensure!(is_signed, "the signature of a delivery is not the secret's");
         serde_json::from_slice(&self.body).context("the body of a delivery")
+    }
+
+    fn header(&self, name: &str) -> anyhow::Result<&str> {
+        let value = self.headers.get(name).with_context(|| format!("a delivery without {name}"))?;
+        value.to_str().with_context(|| format!("{name} of a delivery"))
     }
 }
 

@@ -43,12 +43,21 @@ impl Service {
     /// # Errors
     /// When it does not start.
     pub fn start() -> anyhow::Result<Self> {
+        Ok(Self::start_with(1)?.0)
+    }
+
+    /// Starts it with this number of workspaces. Returns the keys of those that are not its first.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start_with(workspaces: usize) -> anyhow::Result<(Self, Vec<Keys>)> {
         let folder = tempfile::tempdir()?;
         let command = crate::artifacts::command("backend");
         let database = database_in(folder.path());
         let keys = Keys::seed(command, &database)?;
+        let others = (1..workspaces).map(|_| Keys::seed(command, &database)).collect::<Result<_, _>>()?;
         let backend = Backend::serve(command, &database, Some(PUBLIC_URL))?;
-        Ok(Self { keys, backend, folder })
+        Ok((Self { keys, backend, folder }, others))
     }
 
     /// Makes one more key of the workspace, of a plan that the backend then knows, whether or not the gateway does.

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -19,13 +18,31 @@ pub(super) const IDLE: Duration = Duration::from_secs(45);
 /// Maximum number of idle connections to one host.
 const IDLE_PER_HOST: usize = 2;
 
-pub(super) type HttpsClient = Client<HttpsConnector<HttpConnector<CheckedResolver>>, Full<Bytes>>;
+#[cfg(feature = "tls")]
+type Connector = hyper_rustls::HttpsConnector<HttpConnector<CheckedResolver>>;
+/// Without TLS, addresses with https are refused.
+#[cfg(not(feature = "tls"))]
+type Connector = HttpConnector<CheckedResolver>;
+
+pub(super) type WebhookClient = Client<Connector, Full<Bytes>>;
 
 /// A client that connects to permitted addresses only, and closes a connection that has been idle for `idle`.
-pub(super) fn client(policy: AddressPolicy, idle: Duration) -> HttpsClient {
+pub(super) fn client(policy: AddressPolicy, idle: Duration) -> WebhookClient {
     let mut http = HttpConnector::new_with_resolver(CheckedResolver::new(policy));
-    http.enforce_http(false);
     http.set_connect_timeout(Some(RECEIVER_TIMEOUT));
+    Client::builder(TokioExecutor::new())
+        .pool_idle_timeout(idle)
+        .pool_max_idle_per_host(IDLE_PER_HOST)
+        // Without a timer, the client closes an idle connection only when it looks for one to the same host.
+        .pool_timer(TokioTimer::new())
+        .build(connector(http))
+}
+
+#[cfg(feature = "tls")]
+fn connector(mut http: HttpConnector<CheckedResolver>) -> Connector {
+    use hyper_rustls::HttpsConnectorBuilder;
+
+    http.enforce_http(false);
     let builder = HttpsConnectorBuilder::new().with_native_roots().unwrap_or_else(|error| {
         tracing::warn!(%error, "no certificate authorities found: webhooks to https addresses will fail");
         let empty = rustls::RootCertStore::empty();
@@ -33,13 +50,13 @@ pub(super) fn client(policy: AddressPolicy, idle: Duration) -> HttpsClient {
             rustls::ClientConfig::builder().with_root_certificates(empty).with_no_client_auth(),
         )
     });
-    let connector = builder.https_or_http().enable_http1().wrap_connector(http);
-    Client::builder(TokioExecutor::new())
-        .pool_idle_timeout(idle)
-        .pool_max_idle_per_host(IDLE_PER_HOST)
-        // Without a timer, the client closes an idle connection only when it looks for one to the same host.
-        .pool_timer(TokioTimer::new())
-        .build(connector)
+    builder.https_or_http().enable_http1().wrap_connector(http)
+}
+
+#[cfg(not(feature = "tls"))]
+fn connector(http: HttpConnector<CheckedResolver>) -> Connector {
+    tracing::warn!("built without TLS: webhooks to https addresses will fail");
+    http
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use tokio::task::{Id, JoinError, JoinSet};
 use url::Url;
 
 use self::attempt::{Answer, DeliveryError, RECEIVER_TIMEOUT, judge, request, retry_after};
-use self::connections::{HttpsClient, IDLE, client};
+use self::connections::{IDLE, WebhookClient, client};
 use self::slots::{SLOTS, Slots};
 use crate::domain::address_policy::AddressPolicy;
 use crate::domain::clock::Clock;
@@ -49,7 +49,7 @@ pub(crate) struct Deliverer {
     store: Store,
     clock: Clock,
     policy: AddressPolicy,
-    client: HttpsClient,
+    client: WebhookClient,
     public: PublicUrl,
     announced: Arc<Notify>,
     metrics: Metrics,

@@ -10,5 +10,6 @@ mod live;
 mod nginx;
 mod observability;
 mod registry;
+mod release;
 mod systemd;
 mod tools;

@@ -314,7 +314,7 @@ fn help(command: &str) -> String {
     whole
 }
 
-const COMMANDS: [&str; 5] = ["backend", "host-sim", "weir", "weir-bench", "weir-ledger"];
+const COMMANDS: [&str; 6] = ["backend", "host-sim", "weir", "weir-bench", "weir-demo", "weir-ledger"];
 
 #[test]
 fn every_command_of_a_release_prints_its_own_name_with_its_version() {

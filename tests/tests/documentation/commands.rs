@@ -216,8 +216,8 @@ fn every_block_of_commands_that_a_page_shows_can_be_run_and_prints_what_the_page
     for page in &pages {
         let (folder, ports) = (readers_folder(&pages), free_ports(page));
         let mut servers: Vec<Server> = Vec::new();
-        // A page uses up the quota of one minute.
-        wait_for_room(MINUTE, Duration::from_secs(25));
+        // A page uses up the quota of one minute, in which its commands have to end on a busy machine, too.
+        wait_for_room(MINUTE, Duration::from_secs(40));
         for block in page.blocks() {
             let info: Vec<_> = block.info.iter().map(String::as_str).collect();
             let shown = format!("{}:\n{}", page.path.display(), block.text);
@@ -233,7 +233,7 @@ fn every_block_of_commands_that_a_page_shows_can_be_run_and_prints_what_the_page
                     let mut server = Server::start(&with_ports(&command, &ports), folder.path());
                     server.prints(&printed);
                     servers.push(server);
-                    wait_for_room(MINUTE, Duration::from_secs(10));
+                    wait_for_room(MINUTE, Duration::from_secs(30));
                     continue;
                 }
                 ["text", "server"] => {

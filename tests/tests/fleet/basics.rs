@@ -29,8 +29,9 @@ fn start(gateways: usize, policy: &Policy) -> Fleet {
 }
 
 /// How many of `requests` pass at one gateway, `at_once` at a time.
-fn passed(fleet: &Fleet, gateway: usize, requests: usize, at_once: usize) -> usize {
-    let requests = (0..requests).map(|_| ((), get("/links").key(KEY)));
+fn passed(fleet: &Fleet, gateway: usize, key: &str, requests: usize, at_once: usize) -> usize {
+    let key = key.to_owned();
+    let requests = (0..requests).map(move |_| ((), get("/links").key(&key)));
     let counts = flood::send(fleet.gateways[gateway].address(), at_once, requests).unwrap();
     let refused: usize =
         counts.iter().filter(|((_, status), _)| *status != 200).map(|(_, count)| count).sum();
@@ -39,30 +40,36 @@ fn passed(fleet: &Fleet, gateway: usize, requests: usize, at_once: usize) -> usi
 }
 
 /// How many pass at all gateways, each of which gets `requests` at the same time.
-fn passed_everywhere(fleet: &Fleet, requests: usize, at_once: usize) -> Vec<usize> {
+fn passed_everywhere(fleet: &Fleet, key: &str, requests: usize, at_once: usize) -> Vec<usize> {
     std::thread::scope(|scope| {
         let floods = (0..fleet.gateways.len())
-            .map(|gateway| scope.spawn(move || passed(fleet, gateway, requests, at_once)));
+            .map(|gateway| scope.spawn(move || passed(fleet, gateway, key, requests, at_once)));
         floods.collect::<Vec<_>>().into_iter().map(|flood| flood.join().unwrap()).collect()
     })
 }
 
 #[test]
 fn gateways_use_up_a_quota_exactly_whatever_comes_at_once() {
-    //  gateways, requests at once to each
-    for (gateways, at_once) in [(2, 1), (2, 5), (2, 40), (4, 5)] {
-        let fleet = start(gateways, &policy());
-        let passed = passed_everywhere(&fleet, LIMIT, at_once);
-        assert_eq!(passed.iter().sum::<usize>(), LIMIT, "{gateways} gateways, {at_once} at once: {passed:?}");
-        let answer = fleet.gateways[0].send(&get("/links").key(KEY)).unwrap();
-        assert_eq!((answer.status(), answer.number("x-ratelimit-remaining")), (429, Some(0)), "{answer}");
+    //  gateways, and requests at once to each, with a key each
+    let rows: [(usize, &[usize]); 2] = [(2, &[1, 5, 40]), (4, &[5])];
+    for (gateways, all_at_once) in rows {
+        let keys = || all_at_once.iter().map(|at_once| format!("key-{at_once}"));
+        let fleet =
+            start(gateways, &keys().fold(policy(), |policy, key| policy.subscriber(&key, "pro", &key)));
+        for (key, at_once) in keys().zip(all_at_once) {
+            let passed = passed_everywhere(&fleet, &key, LIMIT, *at_once);
+            let sum: usize = passed.iter().sum();
+            assert_eq!(sum, LIMIT, "{gateways} gateways, {at_once} at once: {passed:?}");
+            let answer = fleet.gateways[0].send(&get("/links").key(&key)).unwrap();
+            assert_eq!((answer.status(), answer.number("x-ratelimit-remaining")), (429, Some(0)), "{answer}");
+        }
     }
 }
 
 #[test]
 fn what_one_gateway_has_used_the_other_tells_its_clients() {
     let fleet = start(2, &policy());
-    assert_eq!(passed(&fleet, 0, 250, 5), 250);
+    assert_eq!(passed(&fleet, 0, KEY, 250, 5), 250);
     let answer = fleet.gateways[1].send(&get("/links").key(KEY)).unwrap();
     assert_eq!(answer.number("x-ratelimit-remaining"), Some(LIMIT as u64 - 251), "{answer}");
 }
@@ -70,24 +77,24 @@ fn what_one_gateway_has_used_the_other_tells_its_clients() {
 #[test]
 fn a_ledger_that_lost_everything_is_told_again_what_was_used() {
     let mut fleet = start(2, &policy());
-    assert_eq!(passed(&fleet, 0, 300, 8), 300);
+    assert_eq!(passed(&fleet, 0, KEY, 300, 8), 300);
     let address = fleet.kill_ledger(0);
     fleet.return_ledger(0, address);
     clock::pass(SETTLING + Duration::from_secs(1));
-    assert_eq!(passed(&fleet, 1, LIMIT, 8), LIMIT - 300);
+    assert_eq!(passed(&fleet, 1, KEY, LIMIT, 8), LIMIT - 300);
 }
 
 #[test]
 fn while_the_ledger_is_away_each_gateway_admits_its_part_which_is_charged_afterwards() {
     const LOCAL: usize = LIMIT / 10;
     let mut fleet = start(2, &policy());
-    assert_eq!(passed(&fleet, 0, 100, 4), 100);
+    assert_eq!(passed(&fleet, 0, KEY, 100, 4), 100);
     let address = fleet.kill_ledger(0);
-    assert_eq!(passed_everywhere(&fleet, 200, 4), [LOCAL, LOCAL]);
-    assert_eq!(passed_everywhere(&fleet, 50, 4), [0, 0], "for the whole window");
+    assert_eq!(passed_everywhere(&fleet, KEY, 200, 4), [LOCAL, LOCAL]);
+    assert_eq!(passed_everywhere(&fleet, KEY, 50, 4), [0, 0], "for the whole window");
     fleet.return_ledger(0, address);
     clock::pass(SETTLING + Duration::from_secs(1));
-    let passed = passed_everywhere(&fleet, LIMIT, 4);
+    let passed = passed_everywhere(&fleet, KEY, LIMIT, 4);
     assert_eq!(passed.iter().sum::<usize>(), LIMIT - 100 - 2 * LOCAL, "{passed:?}");
 }
 
@@ -99,7 +106,7 @@ fn the_configuration_says_what_passes_while_there_is_no_ledger() {
         fleet.kill_ledger(0);
         fleet
     };
-    assert_eq!(passed(&fleet(json!("allow")), 0, 2 * LIMIT, 4), 2 * LIMIT);
+    assert_eq!(passed(&fleet(json!("allow")), 0, KEY, 2 * LIMIT, 4), 2 * LIMIT);
     let denying = fleet(json!("deny"));
     let answer = denying.gateways[0].send(&get("/links").key(KEY)).unwrap();
     assert_eq!(answer.status(), 503, "{answer}");
@@ -110,12 +117,12 @@ fn the_configuration_says_what_passes_while_there_is_no_ledger() {
 #[test]
 fn a_plan_that_changes_keeps_what_was_used_everywhere() {
     let mut fleet = start(1, &policy());
-    assert_eq!(passed(&fleet, 0, 400, 8), 400);
+    assert_eq!(passed(&fleet, 0, KEY, 400, 8), 400);
     // The other gateway has the new limit already.
     let raised = policy().with_at("/plans/pro/standard", json!(["1000/month"]));
     fleet.add_gateway(&raised, 0);
-    assert_eq!(passed(&fleet, 1, 700, 1), 600);
-    assert_eq!(passed(&fleet, 0, 10, 1), 0);
+    assert_eq!(passed(&fleet, 1, KEY, 700, 1), 600);
+    assert_eq!(passed(&fleet, 0, KEY, 10, 1), 0);
 }
 
 #[test]

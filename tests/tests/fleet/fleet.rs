@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
-use std::sync::{LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -23,35 +23,6 @@ use crate::store::{Cluster, Engine, Redis};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a gateway's connections drain after an update of its listener.
 const DRAIN: Duration = Duration::from_secs(60);
-
-/// What takes the whole machine, or measures time, has it alone.
-static MACHINE: RwLock<()> = RwLock::new(());
-
-/// Who else may run beside a fleet.
-#[derive(Clone, Copy)]
-pub(crate) enum Beside {
-    Anyone,
-    Nobody,
-    /// Other fleets of a test that holds the machine.
-    ItsTest,
-}
-
-/// A part of the machine, or all of it.
-pub(crate) enum Machine {
-    Shared { _guard: RwLockReadGuard<'static, ()> },
-    Alone { _guard: RwLockWriteGuard<'static, ()> },
-    HeldByTest,
-}
-
-impl Machine {
-    pub(crate) fn take(beside: Beside) -> Self {
-        match beside {
-            Beside::Anyone => Self::Shared { _guard: MACHINE.read().unwrap_or_else(PoisonError::into_inner) },
-            Beside::Nobody => Self::Alone { _guard: MACHINE.write().unwrap_or_else(PoisonError::into_inner) },
-            Beside::ItsTest => Self::HeldByTest,
-        }
-    }
-}
 
 /// Starts and stops servers.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
@@ -185,7 +156,6 @@ pub(crate) struct Shape {
     pub(crate) workers: usize,
     /// How gateways get another configuration.
     pub(crate) updates: Updates,
-    pub(crate) beside: Beside,
 }
 
 impl Default for Shape {
@@ -199,7 +169,6 @@ impl Default for Shape {
             upstream: Upstream::DirectResponse,
             workers: 2,
             updates: Updates::None,
-            beside: Beside::Anyone,
         }
     }
 }
@@ -212,14 +181,11 @@ pub(crate) struct Fleet {
     pub(crate) store: Store,
     /// What all gateways have, but for their policies.
     setup: Setup,
-    _machine: Machine,
 }
 
 impl Fleet {
     pub(crate) fn start(policy: &Policy, shape: Shape) -> Self {
-        let Shape { gateways, ledgers, store, round_trip, clocks, upstream, workers, updates, beside } =
-            shape;
-        let machine = Machine::take(beside);
+        let Shape { gateways, ledgers, store, round_trip, clocks, upstream, workers, updates } = shape;
         let ledgers: Vec<_> = (0..ledgers).map(|_| Ledger::start(free_address(), &store)).collect();
         ledgers.iter().for_each(Ledger::wait_until_ready);
         let ways: Vec<_> =
@@ -231,7 +197,6 @@ impl Fleet {
             store,
             // Streams that were open go on for longer than a test.
             setup: Setup::new(policy.clone(), upstream).workers(workers).updates(updates).drain(DRAIN),
-            _machine: machine,
         };
         for gateway in 0..gateways {
             fleet.add_gateway(policy, clocks.get(gateway).copied().unwrap_or(0));

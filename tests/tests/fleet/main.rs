@@ -1,16 +1,21 @@
 //! Real Envoys that share quotas through a ledger, with a real Redis.
 
 mod alike;
+/// What takes the whole machine, or measures time, and so runs by itself.
+mod alone {
+    mod bursts;
+    mod costs;
+    mod edges;
+    mod floods;
+    mod recovery;
+    mod stubbed;
+}
 mod basics;
-mod bursts;
 mod clients;
 mod costs;
-mod edges;
 mod fleet;
-mod floods;
 mod modes;
 mod outages;
-mod recovery;
 mod refusals;
 mod sizing;
 #[path = "../../../ledger/tests/suite/store.rs"]

@@ -23,6 +23,7 @@ use crate::variables::Variables;
 
 /// The API behind a gateway with plan quotas
 #[derive(Debug, Parser)]
+#[command(name = "weir-demo", version)]
 struct Cli {
     #[command(subcommand)]
     command: Task,

@@ -5,19 +5,20 @@ use std::time::Duration;
 use serde_json::json;
 use tests::clock::{left_of, now};
 use tests::policy::Policy;
-use tests::stage::MINUTE;
 
 use crate::clients::{Seen, Traffic, send, send_at};
-use crate::fleet::{Beside, Fleet, Machine, Shape, Store};
+use crate::fleet::{Fleet, Shape, Store};
 
 const SECOND: Duration = Duration::from_secs(1);
+const TEN: Duration = Duration::from_secs(10);
 const FAR: Duration = Duration::from_millis(40);
-/// The plans, by name and limit; a plan's name is that of its customer's key, too.
-const PLANS: [(&str, &str, usize); 3] =
-    [("minute", "60/minute", 60), ("second", "100/second", 100), ("eight", "8/second", 8)];
+/// The plans, by name, limit and window; a plan's name is that of its customer's key, too.
+const PLANS: [(&str, usize, &str); 3] = [("ten", 60, "10s"), ("second", 100, "1s"), ("eight", 8, "1s")];
 
 fn policy() -> Policy {
-    let plans = PLANS.map(|(name, quota, _)| (name.to_owned(), json!({"standard": [quota]})));
+    let plans = PLANS.map(|(name, limit, window)| {
+        (name.to_owned(), json!({"standard": [{"limit": limit, "window": window}]}))
+    });
     let policy = Policy::contract().unwrap().with("plans", plans.into_iter().collect());
     PLANS.iter().fold(policy, |policy, (name, _, _)| policy.subscriber(name, name, name))
 }
@@ -42,8 +43,8 @@ fn around_boundaries(window: Duration, boundaries: u32) -> Vec<Duration> {
 
 /// Bursts of more than a limit, at all gateways at once, just before and after boundaries.
 fn send_around_boundaries(fleet: &Fleet, form: &str) {
-    for (plan, window, boundaries) in [("second", SECOND, 5), ("minute", MINUTE.0, 1)] {
-        let limit = PLANS.iter().find(|(name, _, _)| *name == plan).unwrap().2;
+    for (plan, window, boundaries) in [("second", SECOND, 5), ("ten", TEN, 1)] {
+        let limit = PLANS.iter().find(|(name, _, _)| *name == plan).unwrap().1;
         let seen = send_at(&fleet.addresses(), plan, limit, &around_boundaries(window, boundaries));
         assert_never_over(form, &seen, limit);
         // If no window were full, none could be exceeded. On a busy machine, the ledger is too late for some of them.
@@ -62,12 +63,10 @@ fn of(fleet: &Fleet, gateway: usize, name: &str) -> u64 {
 
 #[test]
 fn bursts_across_a_boundary_exceed_no_window() {
-    let _machine = Machine::take(Beside::Nobody);
     std::thread::scope(|scope| {
         for (gateways, store) in [(2, Store::redis()), (4, Store::cluster())] {
             scope.spawn(move || {
-                let shape =
-                    Shape { gateways, store, round_trip: FAR, beside: Beside::ItsTest, ..Shape::default() };
+                let shape = Shape { gateways, store, round_trip: FAR, ..Shape::default() };
                 send_around_boundaries(&Fleet::start(&policy(), shape), &format!("{gateways} gateways"));
             });
         }
@@ -79,12 +78,10 @@ fn clocks_that_differ_exceed_no_window_and_a_tenth_of_a_second_leaves_each_gatew
     //  by how many milliseconds the clocks are ahead, and whether that is little
     let forms: [(&'static [i64], bool); 4] =
         [(&[0, 100], true), (&[0, -100], true), (&[0, 400], false), (&[0, 5_000], false)];
-    let _machine = Machine::take(Beside::Nobody);
     std::thread::scope(|scope| {
         for (clocks, is_fair) in forms {
             scope.spawn(move || {
-                let shape =
-                    Shape { store: Store::redis(), clocks, beside: Beside::ItsTest, ..Shape::default() };
+                let shape = Shape { store: Store::redis(), clocks, ..Shape::default() };
                 let (fleet, form) = (Fleet::start(&policy(), shape), format!("clocks {clocks:?}"));
                 send_around_boundaries(&fleet, &form);
                 let steady = |plan: &str, per_second| {

@@ -8,7 +8,7 @@ use tests::exchange::get;
 use tests::policy::Policy;
 
 use crate::clients::{Seen, Traffic, send, send_and_leave, send_at};
-use crate::fleet::{Beside, Fleet, PATIENCE, Shape, Store};
+use crate::fleet::{Fleet, PATIENCE, Shape, Store};
 
 const LIMIT: usize = 600;
 const FAR: Duration = Duration::from_millis(40);
@@ -39,7 +39,7 @@ fn a_key_with_nothing_left_costs_one_statement_of_each_gateway_in_a_term() {
     const GATEWAYS: usize = 8;
     let fleet = Fleet::start(
         &patient(policy(LIMIT, keys(1))),
-        Shape { gateways: GATEWAYS, store: Store::redis(), beside: Beside::Nobody, ..Shape::default() },
+        Shape { gateways: GATEWAYS, store: Store::redis(), ..Shape::default() },
     );
     let flood = |most: Duration| {
         let traffic = Traffic { burst: 16, per_second: f64::INFINITY, most, enough: usize::MAX };
@@ -62,7 +62,7 @@ fn a_key_with_nothing_left_costs_one_statement_of_each_gateway_in_a_term() {
 /// Each of `customers` customers sends one request, one customer after the other.
 fn check_slow_keys(customers: usize) {
     let near = Duration::from_millis(10);
-    let shape = Shape { store: Store::redis(), round_trip: near, beside: Beside::Nobody, ..Shape::default() };
+    let shape = Shape { store: Store::redis(), round_trip: near, ..Shape::default() };
     let fleet = Fleet::start(&policy(LIMIT, keys(customers)), shape);
     let (before, mut times) = (fleet.statements(), Vec::new());
     for (number, key) in keys(customers).enumerate() {
@@ -88,7 +88,7 @@ fn a_slow_key_costs_one_statement_and_waits_one_round_trip() {
 fn what_clients_do_not_wait_for_is_left_to_the_other_gateway() {
     const AT_ONCE: usize = 200;
     const LEAVE: usize = 135;
-    let shape = Shape { store: Store::redis(), round_trip: FAR, beside: Beside::Nobody, ..Shape::default() };
+    let shape = Shape { store: Store::redis(), round_trip: FAR, ..Shape::default() };
     let fleet = Fleet::start(&patient(policy(AT_ONCE, keys(1))), shape);
     let addresses = fleet.addresses();
     let passed = send_and_leave(addresses[0], "key-0", AT_ONCE, LEAVE, Duration::from_millis(10));
@@ -106,13 +106,7 @@ fn what_clients_do_not_wait_for_is_left_to_the_other_gateway() {
 /// One customer sends `at_once` requests at the same time. The filter refuses no other customer.
 fn check_crowd(at_once: usize) {
     const OTHERS: usize = 20;
-    let shape = Shape {
-        gateways: 1,
-        store: Store::redis(),
-        round_trip: FAR,
-        beside: Beside::Nobody,
-        ..Shape::default()
-    };
+    let shape = Shape { gateways: 1, store: Store::redis(), round_trip: FAR, ..Shape::default() };
     // A worker that takes in this number of requests may read the ledger's answer too late. By default, nobody else is refused then either.
     let policy = policy(LIMIT, keys(OTHERS + 1)).with("fleet", json!({"cluster": "ledger"}));
     let fleet = Fleet::start(&policy, shape);

@@ -7,7 +7,7 @@ use tests::clock;
 use tests::policy::Policy;
 
 use crate::clients::{Seen, Traffic, send};
-use crate::fleet::{Beside, Fleet, Shape, Store};
+use crate::fleet::{Fleet, Shape, Store};
 
 const HOUR: Duration = Duration::from_secs(3600);
 /// Of the hour.
@@ -86,7 +86,7 @@ fn fewer(kinds: [Kind; 5]) -> [Kind; 5] {
 fn check(kinds: [Kind; 5], gateways: usize, store: Store, round_trip: Duration) -> Vec<(String, String)> {
     let form = format!("{gateways} gateways, {round_trip:?}");
     let mut results = Vec::new();
-    let shape = Shape { gateways, store, round_trip, beside: Beside::Nobody, ..Shape::default() };
+    let shape = Shape { gateways, store, round_trip, ..Shape::default() };
     let fleet = Fleet::start(&policy(&kinds), shape);
     clock::wait_for_room(HOUR, Duration::from_secs(120));
     let traffic: Vec<_> = kinds
@@ -149,11 +149,6 @@ fn whole(seen: &Seen) -> Vec<(usize, bool)> {
 
 const NEAR: Duration = Duration::from_millis(10);
 const FAR: Duration = Duration::from_millis(40);
-
-#[test]
-fn two_gateways_use_up_a_quota_in_bursts() {
-    check(fewer(kinds()), 2, Store::cluster(), NEAR);
-}
 
 #[test]
 fn eight_gateways_use_up_a_quota_in_bursts() {
