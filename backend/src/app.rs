@@ -32,7 +32,6 @@ use crate::http::error::{ApiError, Code};
 use crate::http::scope::{self, RequestScope};
 use crate::metrics::Metrics;
 use crate::settings::Settings;
-use crate::store::availability::Availability;
 use crate::store::{Store, checkpoint};
 use crate::sweep::{self, Background, expiry};
 
@@ -91,14 +90,12 @@ impl Backend {
         let deletion = tokio::spawn(expiry::run(background, retention, stopped));
         let scope = Arc::new(RequestScope::new(metrics.clone(), settings.request_timeout));
         let places = Places::new(store.analytics().readers as usize, settings.request_timeout);
-        let availability = Availability::of(store.clone());
         let default = settings.public_url.default_domain();
         let domains = KnownDomains::new(default, store.clone(), stop.subscribe());
         let app = App {
-            targets: Targets::new(store.clone(), availability.clone(), clock.clone(), settings.max_stale),
+            targets: Targets::new(store.clone(), clock.clone(), settings.max_stale),
             domains,
             store,
-            availability,
             clock,
             public_url: settings.public_url,
             webhook_addresses: settings.webhook_addresses,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
@@ -9,6 +10,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, routing};
 use serde::Serialize;
+use tokio::time::timeout;
 
 use crate::api::state::Shared;
 use crate::domain::ids;
@@ -16,6 +18,9 @@ use crate::http::error::{ApiError, Code};
 use crate::http::query::Query;
 use crate::metrics::Format;
 use crate::store::{KeyChange, Limits, ListedKey};
+
+/// Maximum wait of a check of readiness for the database.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(crate) fn router() -> Router<Shared> {
     Router::new()
@@ -25,10 +30,7 @@ pub(crate) fn router() -> Router<Shared> {
 }
 
 async fn readyz(State(app): State<Shared>) -> Response {
-    if app.availability.is_exhausted() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "the database has no space left\n").into_response();
-    }
-    match app.availability.while_available(app.store.ping()).await {
+    match timeout(PATIENCE, app.store.ping()).await {
         Ok(Ok(())) => "ready\n".into_response(),
         failed => {
             tracing::warn!(?failed, "not ready");
@@ -130,7 +132,7 @@ async fn keys(State(app): State<Shared>, query: Query, headers: HeaderMap) -> Re
     let limit = limit.map_err(|_| ApiError::new(Code::BadRequest, "limit: expected a whole number"))?;
     let limit = limit.clamp(1, PAGE_ROWS);
     let cursor = query.text("cursor").map(str::parse::<Cursor>).transpose()?;
-    let last = app.availability.while_available(app.store.last_key_change()).await??;
+    let last = app.store.last_key_change().await?;
     let etag = format!("\"{last}\"");
     let known = headers.get(IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == etag.as_bytes());
     let about = [(ETAG, etag), (CACHE_CONTROL, "no-cache".to_owned())];

@@ -208,9 +208,9 @@ pub(crate) async fn in_place(
     let at_database = places.take(places.all.of(is_query), 1).await?;
     request.extensions_mut().insert(Caller { workspace });
     let answering = async move {
-        let answer = timeout_at(deadline, app.availability.while_available(next.run(request))).await;
+        let answer = timeout_at(deadline, next.run(request)).await;
         drop(at_database);
-        app.places.hold(answer.map_err(|_elapsed| ApiError::timed_out())??, held).await
+        app.places.hold(answer.map_err(|_elapsed| ApiError::timed_out())?, held).await
     };
     let answer = tokio::spawn(answering.in_current_span()).await;
     answer.unwrap_or_else(|error| resume_unwind(error.into_panic()))

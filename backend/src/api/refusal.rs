@@ -2,7 +2,6 @@
 
 use crate::domain::when::rfc3339;
 use crate::http::error::{ApiError, Code};
-use crate::store::availability::Away;
 use crate::store::{LinkConflict, NameConflict, StoreError};
 
 impl From<LinkConflict> for ApiError {
@@ -37,21 +36,15 @@ impl From<StoreError> for ApiError {
         }
         if error.is_unavailability() {
             tracing::warn!(%error, "the database is unavailable or busy");
-            return Away.into();
+            return Self::unavailable();
         }
         if error.is_exhaustion() {
             tracing::error!(%error, "the database has no space left");
             let message = "The database has no space left. Try again later.";
-            return Self { is_exhaustion: true, ..Self::new(Code::ServiceUnavailable, message) };
+            return Self::new(Code::ServiceUnavailable, message);
         }
         tracing::error!(error = %error, "database error");
         Self::internal()
-    }
-}
-
-impl From<Away> for ApiError {
-    fn from(_: Away) -> Self {
-        Self::new(Code::ServiceUnavailable, "The database does not answer. Try again later.")
     }
 }
 

@@ -54,17 +54,11 @@ pub struct ApiError {
     pub code: Code,
     /// The human-readable message.
     pub message: String,
-    /// Whether the database had no space left.
-    pub(crate) is_exhaustion: bool,
 }
-
-/// Marks a response to a request for which the database had no space left.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Exhausted;
 
 impl ApiError {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), is_exhaustion: false }
+        Self { code, message: message.into() }
     }
 
     /// An internal error. The caller logs the cause, which the response does not contain.
@@ -75,6 +69,11 @@ impl ApiError {
     /// The request was not received or answered within its time limit.
     pub(crate) fn timed_out() -> Self {
         Self::new(Code::RequestTimeout, "The request took too long.")
+    }
+
+    /// The database does not answer in time.
+    pub(crate) fn unavailable() -> Self {
+        Self::new(Code::ServiceUnavailable, "The database does not answer. Try again later.")
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
@@ -116,9 +115,6 @@ impl IntoResponse for ApiError {
         let mut response = (status, Json(ErrorBody { error })).into_response();
         if self.code == Code::ServiceUnavailable {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-        }
-        if self.is_exhaustion {
-            response.extensions_mut().insert(Exhausted);
         }
         response
     }

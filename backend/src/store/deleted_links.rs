@@ -79,7 +79,7 @@ impl Store {
         now: Timestamp,
     ) -> Result<Vec<Link>, StoreError> {
         let links = self.selected_links(workspace, selectors).await?;
-        let (_turn, mut transaction) = self.begin_in_turn().await?;
+        let mut transaction = self.begin().await?;
         let links = self.lock_links(&mut transaction, workspace, links.iter().map(|link| &link.id)).await?;
         let seqs: Vec<i64> = links.iter().map(|link| link.seq).collect();
         put_out_of_reach(&mut transaction, self.dialect, &seqs, now).await?;
@@ -94,7 +94,7 @@ impl Store {
         if oldest_deleted().optional(&self.read).await?.is_none() {
             return Ok(false);
         }
-        let (_turn, mut transaction) = self.begin_in_turn().await?;
+        let mut transaction = self.begin().await?;
         let mut sql = oldest_deleted();
         sql.lock(self.dialect, " FOR UPDATE OF dl SKIP LOCKED");
         let mut links = Vec::new();

@@ -27,7 +27,7 @@ impl Store {
     pub(crate) async fn sweep_webhooks(&self) -> Result<bool, StoreError> {
         let deleted = "SELECT h.seq FROM webhooks h WHERE h.workspace_seq = 0 LIMIT 1";
         let begun = self.begin_with_row(deleted).await?;
-        let Some((_turn, mut transaction, row)) = begun else { return Ok(false) };
+        let Some((mut transaction, row)) = begun else { return Ok(false) };
         let webhook: i64 = row.try_get(0)?;
         let mut sql = Sql::new(
             "DELETE FROM webhook_deliveries WHERE seq IN

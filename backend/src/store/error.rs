@@ -14,7 +14,7 @@ pub enum StoreError {
     /// The URL is not that of a supported database.
     #[error("database {url:?}: expected sqlite:<file> or postgres://<host>/<name>")]
     UnknownDatabase {
-        /// The URL without user and password.
+        /// The URL as far as it has no password.
         url: String,
     },
     /// The URL is that of a PostgreSQL database, which this build does not support.
@@ -118,7 +118,7 @@ impl StoreError {
         Self::Corrupt { what, problem: problem.to_string() }
     }
 
-    /// Whether the database could not be reached, or had no free connection in time.
+    /// Whether the database could not be reached, or another transaction kept it for too long.
     pub(crate) fn is_unavailability(&self) -> bool {
         match self {
             Self::Database(
@@ -130,10 +130,13 @@ impl StoreError {
                 | sqlx::Error::PoolClosed
                 | sqlx::Error::WorkerCrashed,
             ) => true,
-            // PostgreSQL: connection exceptions, too many connections, and a server that shuts down, has crashed or starts.
             Self::Database(sqlx::Error::Database(error)) => error.code().is_some_and(|code| {
-                code.len() == "08000".len()
-                    && ["08", "53300", "57P"].iter().any(|class| code.starts_with(class))
+                if code.len() == "08000".len() {
+                    // PostgreSQL: connection exceptions, too many connections, and a server that shuts down, has crashed or starts.
+                    return ["08", "53300", "57P"].iter().any(|class| code.starts_with(class));
+                }
+                // SQLITE_BUSY, after the time limit for locks.
+                code.parse::<u32>().is_ok_and(|code| code & 0xff == 5)
             }),
             _ => false,
         }
@@ -150,16 +153,6 @@ impl StoreError {
                 // SQLITE_FULL.
                 code.parse::<u32>().is_ok_and(|code| code & 0xff == 13)
             }),
-            _ => false,
-        }
-    }
-
-    /// Whether it is the answer of a server that works: none that shuts down, has crashed or starts.
-    pub(super) fn is_answer(&self) -> bool {
-        match self {
-            Self::Database(sqlx::Error::Database(error)) => {
-                !error.code().is_some_and(|code| code.starts_with("57P"))
-            }
             _ => false,
         }
     }

@@ -139,7 +139,7 @@ impl Store {
     pub(crate) async fn sweep_folders(&self) -> Result<bool, StoreError> {
         let deleted = "SELECT d.workspace_seq, d.id FROM deleted_folders d LIMIT 1";
         let begun = self.begin_with_row(deleted).await?;
-        let Some((_turn, mut transaction, row)) = begun else { return Ok(false) };
+        let Some((mut transaction, row)) = begun else { return Ok(false) };
         let (workspace, folder): (i64, String) = (row.try_get(0)?, row.try_get(1)?);
         let mut sql = Sql::new("UPDATE links SET folder_id = NULL WHERE seq IN (SELECT l.seq FROM links l");
         sql.push(" WHERE l.workspace_seq = ").bind(workspace);

@@ -127,11 +127,8 @@ impl Store {
         announce: Option<&PublicUrl>,
     ) -> Result<LinkResults, StoreError> {
         let drafts = self.draft(workspace, links, now)?;
-        // Without events, the call may create many links.
-        let (_turn, mut transaction) = match announce {
-            Some(_) => (None, self.begin().await?),
-            None => self.begin_in_turn().await?,
-        };
+        // Numbers of links are then in the order of the commits, so that a client that asks for links after the last one misses none.
+        let mut transaction = self.begin_alone(workspace).await?;
         let results = self.create(&mut transaction, workspace, links, drafts, now).await?;
         if let Some(public) = announce {
             for link in results.iter().filter_map(|result| result.as_ref().ok()) {
@@ -215,10 +212,10 @@ impl Store {
         }
         let mut drafts = fitting;
         for _ in 0..KEY_ATTEMPTS {
-            let names: Vec<_> = drafts.iter().map(Draft::name).collect();
-            let kept = kept_keys::of_others(transaction, self.dialect, workspace, &names, now).await?;
-            let free: Vec<&Draft> = drafts.iter().filter(|draft| !kept.contains(&draft.name())).collect();
-            let inserted = self.insert(transaction, workspace, &free).await?;
+            if drafts.is_empty() {
+                break;
+            }
+            let inserted = self.insert(transaction, workspace, &drafts, now).await?;
             let mut taken = Vec::new();
             for Draft { index, mut link, .. } in drafts {
                 let input = &links[index].input;
@@ -234,9 +231,6 @@ impl Store {
                 }
             }
             drafts = taken;
-            if drafts.is_empty() {
-                break;
-            }
         }
         let results: Vec<_> =
             results.into_iter().map(|result| result.unwrap_or(Err(LinkConflict::Key))).collect();
@@ -244,16 +238,15 @@ impl Store {
         Ok(results)
     }
 
-    /// Inserts the drafts that conflict with no other link, in their order, and returns the ids of these.
+    /// Inserts the drafts that conflict neither with another link nor with a key that is kept for others, in their order, and returns the ids
+    /// of these.
     async fn insert(
         &self,
         transaction: &mut Transaction<'static, Any>,
         workspace: &Workspace,
-        drafts: &[&Draft],
+        drafts: &[Draft],
+        now: Timestamp,
     ) -> Result<HashSet<String>, StoreError> {
-        if drafts.is_empty() {
-            return Ok(HashSet::new());
-        }
         let rows: Vec<&str> = drafts.iter().map(|draft| draft.row.as_str()).collect();
         let mut sql = Sql::new(
             "INSERT INTO links (workspace_seq, id, domain, key, key_folded, url, utm_source, utm_medium, utm_campaign,
@@ -268,12 +261,22 @@ impl Store {
         sql.each(self.dialect, format!("[{}]", rows.join(",")));
         sql.in_order(self.dialect).push(" ON CONFLICT DO NOTHING");
         let inserted = sql.execute(&mut **transaction).await?;
-        let ids = || drafts.iter().map(|draft| draft.link.id.as_str());
-        if usize::try_from(inserted) == Ok(drafts.len()) {
-            return Ok(ids().map(str::to_owned).collect());
+        // Only now: the insertion has waited for the deletion of a link by another process, which keeps its key.
+        let names: Vec<_> = drafts.iter().map(Draft::name).collect();
+        let kept = kept_keys::of_others(transaction, self.dialect, workspace, &names, now).await?;
+        let ids: Vec<&str> = drafts.iter().map(|draft| draft.link.id.as_str()).collect();
+        if kept.is_empty() && usize::try_from(inserted) == Ok(drafts.len()) {
+            return Ok(ids.into_iter().map(str::to_owned).collect());
+        }
+        if !kept.is_empty() {
+            let kept = drafts.iter().filter(|draft| kept.contains(&draft.name()));
+            let kept: Vec<&str> = kept.map(|draft| draft.link.id.as_str()).collect();
+            let mut sql = Sql::new("DELETE FROM links WHERE id IN ");
+            sql.texts(self.dialect, &kept);
+            sql.execute(&mut **transaction).await?;
         }
         let mut sql = Sql::new("SELECT l.id FROM links l WHERE l.id IN ");
-        sql.texts(self.dialect, &ids().collect::<Vec<_>>());
+        sql.texts(self.dialect, &ids);
         let rows = sql.all(&mut **transaction).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }

@@ -178,7 +178,7 @@ impl Store {
             Ok(ids) => ids,
             Err(conflict) => return Ok(Err(conflict)),
         };
-        let (_turn, mut transaction) = self.begin_in_turn().await?;
+        let mut transaction = self.begin().await?;
         let tags = match self.check(&mut transaction, workspace, input).await? {
             Ok(tags) => tags,
             Err(conflict) => return Ok(Err(conflict)),
@@ -268,13 +268,6 @@ impl Store {
             return Ok(Err(LinkConflict::Key));
         }
         let [lost, new] = [&before, &after].map(|link| (link.domain.clone(), link.key.to_lowercase()));
-        if lost != new {
-            let kept = kept_keys::of_others(transaction, self.dialect, workspace, &[new], now).await?;
-            if !kept.is_empty() {
-                return Ok(Err(LinkConflict::Key));
-            }
-            kept_keys::keep(transaction, workspace, lost, now).await?;
-        }
         match self.write(transaction, &after).await {
             Ok(()) => {}
             // Another process has taken the key since the check.
@@ -282,6 +275,14 @@ impl Store {
                 return Ok(Err(LinkConflict::Key));
             }
             Err(error) => return Err(error),
+        }
+        if lost != new {
+            // Only now: the update has waited for the deletion of a link by another process, which keeps its key.
+            let kept = kept_keys::of_others(transaction, self.dialect, workspace, &[new], now).await?;
+            if !kept.is_empty() {
+                return Ok(Err(LinkConflict::Key));
+            }
+            kept_keys::keep(transaction, workspace, lost, now).await?;
         }
         if after.tags != before.tags {
             let mut sql = Sql::new("DELETE FROM link_tags WHERE link_seq = ");

@@ -146,7 +146,7 @@ impl Store {
     pub(crate) async fn sweep_tags(&self) -> Result<bool, StoreError> {
         let deleted = "SELECT g.seq FROM tags g WHERE g.workspace_seq = 0 LIMIT 1";
         let begun = self.begin_with_row(deleted).await?;
-        let Some((_turn, mut transaction, row)) = begun else { return Ok(false) };
+        let Some((mut transaction, row)) = begun else { return Ok(false) };
         let tag: i64 = row.try_get(0)?;
         let mut sql = Sql::new("DELETE FROM link_tags WHERE tag_seq = ");
         sql.bind(tag).push(" AND link_seq IN (SELECT lt.link_seq FROM link_tags lt WHERE lt.tag_seq = ");

@@ -285,9 +285,9 @@ async fn what_waits_is_gauged(database: Database) {
 
     //  pool, how many connections it has at least and at most
     let pools: &[(&str, i64, i64)] = if service.database().is_sqlite() {
-        &[("read", 1, 4), ("write", 1, 1), ("analytics", 1, 4)]
+        &[("read", 1, 4), ("write", 1, 1), ("analytics", 1, 5)]
     } else {
-        &[("main", 1, 20), ("analytics", 1, 4)]
+        &[("main", 1, 20), ("analytics", 1, 5)]
     };
     let metrics = service.metrics().await;
     for (pool, min, max) in pools {
