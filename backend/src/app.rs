@@ -19,8 +19,7 @@ use crate::api::redirect::rules::Repeats;
 use crate::api::redirect::targets::Targets;
 use crate::api::state::{App, Shared};
 use crate::api::{
-    analytics, caller, domains, events, folders, internal, links, openapi, places, qr, redirect, tags,
-    webhooks,
+    analytics, caller, domains, events, internal, labels, links, openapi, places, qr, redirect, webhooks,
 };
 use crate::clicks::{Recorder, RecorderTask};
 use crate::deliver::Deliverer;
@@ -121,8 +120,7 @@ impl Backend {
     pub fn router(&self) -> Router {
         let router = Router::new()
             .merge(links::router())
-            .merge(tags::router())
-            .merge(folders::router())
+            .merge(labels::router())
             .merge(domains::router())
             .merge(webhooks::router())
             .merge(analytics::router())

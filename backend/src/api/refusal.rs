@@ -2,7 +2,7 @@
 
 use crate::domain::when::rfc3339;
 use crate::http::error::{ApiError, Code};
-use crate::store::{LinkConflict, NameConflict, StoreError};
+use crate::store::{Conflict, ConflictKind, LinkConflict, NameConflict, StoreError, WebhookConflict};
 
 impl From<LinkConflict> for ApiError {
     fn from(conflict: LinkConflict) -> Self {
@@ -18,8 +18,30 @@ impl From<LinkConflict> for ApiError {
     }
 }
 
+impl From<Conflict> for ApiError {
+    fn from(Conflict(kind): Conflict) -> Self {
+        let code = match kind {
+            ConflictKind::Link(conflict) => return conflict.into(),
+            ConflictKind::Webhook(WebhookConflict::Scope(invalid)) => {
+                return Self::invalid("custom", invalid.field(), &invalid.to_string());
+            }
+            ConflictKind::Name(NameConflict::Taken(_))
+            | ConflictKind::Webhook(WebhookConflict::Url | WebhookConflict::Overlap(_)) => Code::Conflict,
+            ConflictKind::Name(NameConflict::TooMany(..))
+            | ConflictKind::Webhook(WebhookConflict::TooMany(_)) => Code::Forbidden,
+            // As in the published API.
+            ConflictKind::Webhook(WebhookConflict::Unknown { .. }) => Code::BadRequest,
+        };
+        Self::new(code, kind.to_string())
+    }
+}
+
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
+        let error = match error {
+            StoreError::Conflict(conflict) => return conflict.into(),
+            error => error,
+        };
         if error.is_interruption() {
             tracing::warn!("a query exceeded its time limit and was interrupted");
             let message = "The query took too long and was interrupted. Narrow its range or filters, or try again \
@@ -45,15 +67,5 @@ impl From<StoreError> for ApiError {
         }
         tracing::error!(error = %error, "database error");
         Self::internal()
-    }
-}
-
-impl From<NameConflict> for ApiError {
-    fn from(conflict: NameConflict) -> Self {
-        let code = match conflict {
-            NameConflict::Taken(_) => Code::Conflict,
-            NameConflict::TooMany(_) => Code::Forbidden,
-        };
-        Self::new(code, conflict.to_string())
     }
 }

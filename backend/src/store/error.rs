@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::schema::SchemaProblem;
+use super::{LinkConflict, NameConflict, WebhookConflict};
 
 /// An error of the database.
 #[derive(Debug, thiserror::Error)]
@@ -86,6 +87,9 @@ pub enum StoreError {
         /// The first instant whose clicks are kept.
         kept_from: Timestamp,
     },
+    /// What was asked for conflicts with what is stored.
+    #[error(transparent)]
+    Conflict(Conflict),
     /// The database contains a value that this version cannot read.
     #[error("stored {what}: {problem}")]
     Corrupt {
@@ -96,7 +100,49 @@ pub enum StoreError {
     },
 }
 
+/// A conflict of what was asked for with what is stored.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct Conflict(pub(crate) ConflictKind);
+
+/// The kinds of conflicts.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConflictKind {
+    #[error(transparent)]
+    Link(LinkConflict),
+    #[error(transparent)]
+    Name(NameConflict),
+    #[error(transparent)]
+    Webhook(WebhookConflict),
+}
+
+impl From<LinkConflict> for StoreError {
+    fn from(conflict: LinkConflict) -> Self {
+        Self::Conflict(Conflict(ConflictKind::Link(conflict)))
+    }
+}
+
+impl From<NameConflict> for StoreError {
+    fn from(conflict: NameConflict) -> Self {
+        Self::Conflict(Conflict(ConflictKind::Name(conflict)))
+    }
+}
+
+impl From<WebhookConflict> for StoreError {
+    fn from(conflict: WebhookConflict) -> Self {
+        Self::Conflict(Conflict(ConflictKind::Webhook(conflict)))
+    }
+}
+
 impl StoreError {
+    /// The error of a statement, or `conflict` if another row has what must be unique.
+    pub(super) fn or_taken(error: sqlx::Error, conflict: impl Into<Self>) -> Self {
+        match error {
+            sqlx::Error::Database(error) if error.is_unique_violation() => conflict.into(),
+            error => error.into(),
+        }
+    }
+
     /// Whether the database refuses the data and would refuse it again. False if the database could not work, for example
     /// because of a full disk or a lost connection.
     pub(crate) fn is_refusal(&self) -> bool {

@@ -6,12 +6,11 @@ use jiff::Timestamp;
 use sqlx::{Any, Row, Transaction};
 
 use super::domains::Owners;
-use super::folders::known_folders;
 use super::link_conflict::{LinkConflict, external_id_is_taken};
 use super::link_size::{self, MAX_LINK_BYTES};
 use super::outbox::enqueue;
 use super::sql::Sql;
-use super::tags::{add_tags, resolve_tags};
+use super::tags::{add_tags, known_folders, resolve_tags};
 use super::{Store, StoreError, Workspace, kept_keys, to_json};
 use crate::domain::destination::TooLong;
 use crate::domain::destination::UtmParameters;

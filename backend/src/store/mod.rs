@@ -17,10 +17,10 @@ mod deleted_webhooks;
 mod delivery_log;
 mod domains;
 mod error;
-mod folders;
 mod horizon;
 mod kept_keys;
 mod keys;
+mod labels;
 mod link_conflict;
 mod link_creation;
 mod link_lists;
@@ -29,7 +29,6 @@ mod link_update;
 mod links;
 mod listeners;
 mod location;
-mod names;
 mod old_events;
 mod open;
 mod outbox;
@@ -41,6 +40,7 @@ mod rollups;
 mod schema;
 mod serving;
 mod sql;
+mod sweep;
 mod tags;
 mod top_links;
 mod webhook_scope;
@@ -61,8 +61,10 @@ pub(crate) use column::Column;
 pub(crate) use delivery_log::DeliveryRecord;
 pub use domains::{AssignedDomain, DomainConflict};
 pub use error::StoreError;
+pub(crate) use error::{Conflict, ConflictKind};
 pub(crate) use keys::{KeyChange, ListedKey};
 pub use keys::{KeyRecord, Limits, Workspace};
+pub(crate) use labels::{Label, LabelFilter, NameConflict};
 pub(crate) use link_conflict::LinkConflict;
 pub(crate) use link_creation::NewLink;
 pub(crate) use link_lists::{LinkFilter, LinkGroup, LinkOrder, Page};
@@ -70,14 +72,12 @@ pub(crate) use link_update::Changed;
 pub(crate) use links::{LinkSelector, RedirectTarget};
 use location::Location;
 pub(crate) use location::with_suffix;
-pub(crate) use names::NameConflict;
 pub use reader::Analytics;
 pub(crate) use reader::Reader;
 use reader::Readers;
 pub use schema::SchemaProblem;
 pub use serving::Serving;
 use sql::Sql;
-pub(crate) use tags::{TagFilter, TagOrder};
 pub(crate) use top_links::TopLink;
 pub(crate) use webhook_update::{ChangedWebhook, WebhookInput};
 pub(crate) use webhooks::{NewWebhook, Webhook, WebhookConflict};
@@ -154,23 +154,6 @@ impl Store {
             sql.one(&mut *transaction).await?;
         }
         Ok(transaction)
-    }
-
-    /// Begins a transaction of the background, and locks the row that a query selects. None if the row is missing or locked by
-    /// another process.
-    async fn begin_with_row(
-        &self,
-        query: &'static str,
-    ) -> Result<Option<(Transaction<'static, Any>, AnyRow)>, StoreError> {
-        // Usually there is no such row, and a reader is enough to find that out.
-        if Sql::new(query).optional(&self.read).await?.is_none() {
-            return Ok(None);
-        }
-        let mut transaction = self.begin().await?;
-        let mut sql = Sql::new(query);
-        sql.lock(self.dialect, " FOR UPDATE SKIP LOCKED");
-        let row = sql.optional(&mut *transaction).await?;
-        Ok(row.map(|row| (transaction, row)))
     }
 
     /// Checks that the database is available.

@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 use sqlx::Row;
 
-use super::deleted_webhooks::DELIVERIES_PER_STEP;
 use super::sql::Sql;
+use super::sweep::DELIVERIES_PER_STEP;
 use super::{Store, StoreError};
 
 /// Maximum number of events that one transaction deletes.
