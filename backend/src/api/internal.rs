@@ -16,7 +16,7 @@ use crate::api::state::Shared;
 use crate::domain::ids;
 use crate::http::error::{ApiError, Code};
 use crate::http::query::Query;
-use crate::metrics::Format;
+use crate::metrics;
 use crate::store::{KeyChange, Limits, ListedKey};
 
 /// Maximum wait of a check of readiness for the database.
@@ -39,17 +39,16 @@ async fn readyz(State(app): State<Shared>) -> Response {
     }
 }
 
-async fn metrics(State(app): State<Shared>, headers: HeaderMap) -> Result<Response, ApiError> {
-    let format = Format::accepted_by(&headers);
+async fn metrics(State(app): State<Shared>) -> Result<Response, ApiError> {
     let now = app.clock.now();
     let backlogs = app.backlogs.result(&app.store, now).await;
     app.metrics.outbox(backlogs.as_ref(), now);
     app.metrics.connections(&app.store.pools());
-    let text = app.metrics.text(format).map_err(|error| {
+    let text = app.metrics.text().map_err(|error| {
         tracing::error!(%error, "could not encode metrics");
         ApiError::internal()
     })?;
-    Ok(([(CONTENT_TYPE, format.content_type())], text).into_response())
+    Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
 }
 
 /// Rows of a page, unless fewer are asked for.

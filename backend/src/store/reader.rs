@@ -150,13 +150,14 @@ impl Readers {
         self.run.write().await
     }
 
-    /// The connections.
+    /// The connections. The maximum is that of customers.
     pub(super) fn state(&self) -> PoolState {
-        match &self.pool {
+        let state = match &self.pool {
             Pool::Sqlite(pool) => pool_state("analytics", pool),
             #[cfg(feature = "postgres")]
             Pool::Postgres(pool) => pool_state("analytics", pool),
-        }
+        };
+        PoolState { max: state.max - FOR_METRICS, ..state }
     }
 
     pub(super) async fn close(&self) {
