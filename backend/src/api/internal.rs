@@ -89,7 +89,7 @@ impl FromStr for Cursor {
 
 /// A page of the keys and their plans, which the gateway's directory polls.
 #[derive(Debug, Serialize)]
-struct Page {
+struct KeyPage {
     version: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<String>,
@@ -164,8 +164,13 @@ async fn keys(State(app): State<Shared>, query: Query, headers: HeaderMap) -> Re
 }
 
 /// The page of these rows, as far as they have room on it.
-fn page(rows: Vec<ListedKey>, from: Cursor, limit: u32, (version, since): (String, Option<String>)) -> Page {
-    let mut page = Page { version, since, keys: Vec::new(), removed: Vec::new(), next: None };
+fn page(
+    rows: Vec<ListedKey>,
+    from: Cursor,
+    limit: u32,
+    (version, since): (String, Option<String>),
+) -> KeyPage {
+    let mut page = KeyPage { version, since, keys: Vec::new(), removed: Vec::new(), next: None };
     let (mut on_page, mut bytes, mut last) = (0, 0, None);
     for ListedKey { position, is_revoked, key } in rows {
         let limits = key.limits.unwrap_or_default();

@@ -161,7 +161,7 @@ impl Places {
         let body = if bytes.is_empty() {
             Body::empty()
         } else {
-            Body::from(Bytes::from_owner(Answer { bytes, _held: held }))
+            Body::from(Bytes::from_owner(Unwritten { bytes, _held: held }))
         };
         Ok(Response::from_parts(head, body))
     }
@@ -172,12 +172,12 @@ fn permits(number: usize) -> u32 {
 }
 
 /// An answer that is not written yet.
-struct Answer {
+struct Unwritten {
     bytes: Bytes,
     _held: Held,
 }
 
-impl AsRef<[u8]> for Answer {
+impl AsRef<[u8]> for Unwritten {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

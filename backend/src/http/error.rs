@@ -5,6 +5,7 @@ use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use serde_json::json;
 
 /// The error code, which determines the HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -94,25 +95,12 @@ impl ApiError {
     }
 }
 
-/// The body of an error.
-#[derive(Debug, Serialize)]
-pub(crate) struct ErrorBody {
-    error: ErrorFields,
-}
-
-#[derive(Debug, Serialize)]
-struct ErrorFields {
-    code: Code,
-    message: String,
-    doc_url: String,
-}
-
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = self.code.status();
         let doc_url = format!("https://www.rfc-editor.org/rfc/rfc9110#status.{}", status.as_u16());
-        let error = ErrorFields { code: self.code, message: self.message, doc_url };
-        let mut response = (status, Json(ErrorBody { error })).into_response();
+        let error = json!({ "code": self.code, "message": self.message, "doc_url": doc_url });
+        let mut response = (status, Json(json!({ "error": error }))).into_response();
         if self.code == Code::ServiceUnavailable {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }

@@ -84,8 +84,16 @@ impl Draft {
     }
 }
 
+/// The columns of a link that an update may change.
+pub(super) const COLUMNS: &str =
+    "domain, key, key_folded, url, utm_source, utm_medium, utm_campaign, utm_term, utm_content,
+    external_id, tenant_id, folder_id, archived, details, updated_at";
+/// Their values in [`row`].
+pub(super) const VALUES: &str = "value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, value->>8,
+    value->>9, value->>10, value->>11, value->>12, CAST(value->>13 AS BIGINT), value->>14, CAST(value->>15 AS BIGINT)";
+
 /// The values of a link's row as a JSON list.
-fn row(link: &Link, utm: UtmParameters, details: &str) -> Result<String, StoreError> {
+pub(super) fn row(link: &Link, utm: UtmParameters, details: &str) -> Result<String, StoreError> {
     let values = (
         &link.id,
         &link.domain,
@@ -102,7 +110,7 @@ fn row(link: &Link, utm: UtmParameters, details: &str) -> Result<String, StoreEr
         &link.folder_id,
         i64::from(link.archived),
         details,
-        link.created_at.as_millisecond(),
+        link.updated_at.as_millisecond(),
     );
     to_json("links", &values)
 }
@@ -247,16 +255,9 @@ impl Store {
         now: Timestamp,
     ) -> Result<HashSet<String>, StoreError> {
         let rows: Vec<&str> = drafts.iter().map(|draft| draft.row.as_str()).collect();
-        let mut sql = Sql::new(
-            "INSERT INTO links (workspace_seq, id, domain, key, key_folded, url, utm_source, utm_medium, utm_campaign,
-             utm_term, utm_content, external_id, tenant_id, folder_id, archived, details, created_at, updated_at)
-             SELECT CAST(",
-        );
-        sql.bind(workspace.seq).push(
-            " AS BIGINT), value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, value->>8,
-             value->>9, value->>10, value->>11, value->>12, CAST(value->>13 AS BIGINT), value->>14,
-             CAST(value->>15 AS BIGINT), CAST(value->>15 AS BIGINT) FROM ",
-        );
+        let mut sql = Sql::new("INSERT INTO links (workspace_seq, id, created_at, ");
+        sql.push(COLUMNS).push(") SELECT CAST(").bind(workspace.seq);
+        sql.push(" AS BIGINT), value->>0, CAST(value->>15 AS BIGINT), ").push(VALUES).push(" FROM ");
         sql.each(self.dialect, format!("[{}]", rows.join(",")));
         sql.in_order(self.dialect).push(" ON CONFLICT DO NOTHING");
         let inserted = sql.execute(&mut **transaction).await?;

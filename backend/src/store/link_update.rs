@@ -7,7 +7,7 @@ use sqlx::{Any, Transaction};
 
 use super::domains::Owners;
 use super::link_conflict::{LinkConflict, external_id_is_taken};
-use super::link_creation::{Draft, NewLink};
+use super::link_creation::{COLUMNS, Draft, NewLink, VALUES, row};
 use super::link_size::{self, MAX_LINK_BYTES};
 use super::links::{LINKS, LinkSelector};
 use super::outbox::enqueue;
@@ -259,27 +259,11 @@ impl Store {
         transaction: &mut Transaction<'static, Any>,
         link: &Link,
     ) -> Result<(), StoreError> {
-        let utm = UtmParameters::of(&link.url);
-        let mut sql = Sql::new("UPDATE links SET domain = ");
-        sql.bind(link.domain.clone());
-        sql.push(", key = ").bind(link.key.clone()).push(", key_folded = ").bind(link.key.to_lowercase());
-        sql.push(", url = ").bind(link.url.clone());
-        sql.push(", utm_source = ").bind(utm.source).push(", utm_medium = ").bind(utm.medium);
-        sql.push(", utm_campaign = ").bind(utm.campaign).push(", utm_term = ").bind(utm.term);
-        sql.push(", utm_content = ").bind(utm.content);
-        sql.push(", external_id = ")
-            .bind(link.external_id.clone())
-            .push(", tenant_id = ")
-            .bind(link.tenant_id.clone());
-        sql.push(", folder_id = ")
-            .bind(link.folder_id.clone())
-            .push(", archived = ")
-            .bind(i64::from(link.archived));
-        sql.push(", details = ").bind(to_json("link details", &link.details)?);
-        sql.push(", updated_at = ")
-            .bind(link.updated_at.as_millisecond())
-            .push(" WHERE seq = ")
-            .bind(link.seq);
+        let details = to_json("link details", &link.details)?;
+        let row = row(link, UtmParameters::of(&link.url), &details)?;
+        let mut sql = Sql::new("UPDATE links SET (");
+        sql.push(COLUMNS).push(") = (SELECT ").push(VALUES).push(" FROM ");
+        sql.each(self.dialect, format!("[{row}]")).push(") WHERE seq = ").bind(link.seq);
         // Another process may have taken the key since the check.
         let written = sql.execute(&mut **transaction).await;
         written.map_err(|error| StoreError::or_taken(error, LinkConflict::Key))?;

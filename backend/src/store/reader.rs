@@ -188,18 +188,18 @@ async fn answered<T>(
 }
 
 /// A connection that answers queries.
-pub(super) trait Answers: Send {
+pub(super) trait Queries: Send {
     /// All rows of the result.
     fn all(&mut self, sql: Sql) -> impl Future<Output = Result<Vec<AnyRow>, StoreError>> + Send;
 }
 
-impl Answers for AnyConnection {
+impl Queries for AnyConnection {
     async fn all(&mut self, sql: Sql) -> Result<Vec<AnyRow>, StoreError> {
         Ok(sql.all(self).await?)
     }
 }
 
-impl Answers for Reader {
+impl Queries for Reader {
     fn all(&mut self, sql: Sql) -> impl Future<Output = Result<Vec<AnyRow>, StoreError>> + Send {
         self.all(sql)
     }

@@ -8,7 +8,7 @@ use sqlx::{Any, Row, Transaction};
 
 use super::labels::{Label, folded};
 use super::link_conflict::LinkConflict;
-use super::reader::Answers;
+use super::reader::Queries;
 use super::sql::Sql;
 use super::{Dialect, StoreError, Workspace, from_json, to_json};
 use crate::domain::link::Link;
@@ -92,7 +92,7 @@ pub(super) struct TagsOfLinks(AnyRow);
 impl TagsOfLinks {
     /// None without links.
     pub(super) async fn find(
-        connection: &mut impl Answers,
+        connection: &mut impl Queries,
         dialect: Dialect,
         links: &[i64],
     ) -> Result<Option<Self>, StoreError> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::{Router, routing};
 use backend::Settings;
-use backend::server::{self, Answer, Bounds};
+use backend::server::{self, Bounds, Handler};
 use futures_util::future::join_all;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -25,7 +25,7 @@ fn listen() -> TcpListener {
     server::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap()
 }
 
-fn serve(bounds: Bounds, router: impl Answer) -> (String, watch::Sender<bool>) {
+fn serve(bounds: Bounds, router: impl Handler) -> (String, watch::Sender<bool>) {
     let listener = listen();
     let address = listener.local_addr().unwrap().to_string();
     let (stop, stopped) = watch::channel(false);

@@ -57,7 +57,7 @@ impl Default for Bounds {
 }
 
 /// A request handler.
-pub trait Answer: Clone + Send + Sync + 'static {
+pub trait Handler: Clone + Send + Sync + 'static {
     /// Handles a request from `peer`.
     fn answer(
         self,
@@ -66,7 +66,7 @@ pub trait Answer: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Response> + Send;
 }
 
-impl Answer for Router {
+impl Handler for Router {
     async fn answer(self, request: hyper::Request<Incoming>, peer: SocketAddr) -> Response {
         let mut request: Request = request.map(Body::new);
         request.extensions_mut().insert(ConnectInfo(peer));
@@ -90,7 +90,7 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 /// Serves `answers` on `listener` until `stop` is true, then finishes the running requests for at most ten seconds.
 pub async fn serve(
     listener: TcpListener,
-    answers: impl Answer,
+    answers: impl Handler,
     bounds: Bounds,
     mut stop: watch::Receiver<bool>,
 ) {
@@ -136,7 +136,7 @@ fn serve_one(
     stream: TcpStream,
     peer: SocketAddr,
     permit: OwnedSemaphorePermit,
-    answers: impl Answer,
+    answers: impl Handler,
     bounds: Bounds,
     graceful: &GracefulShutdown,
 ) {
