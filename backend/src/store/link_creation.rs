@@ -158,7 +158,7 @@ impl Store {
             let input = &new.input;
             let key = input.key.clone().unwrap_or_else(|| random_key(input));
             let mut details = Details::default();
-            input.apply_details(&mut details);
+            input.details.clone().apply(&mut details);
             let link = Link {
                 seq: 0,
                 id: ids::sortable("link_", now),

@@ -301,7 +301,7 @@ fn updated(before: &Link, input: &LinkInput, tags: Option<&[Tag]>) -> Result<Lin
     input.external_id.clone().apply(&mut after.external_id);
     input.tenant_id.clone().apply(&mut after.tenant_id);
     input.folder_id.clone().apply(&mut after.folder_id);
-    input.apply_details(&mut after.details);
+    input.details.clone().apply(&mut after.details);
     if let Some(tags) = tags {
         after.tags = tags.to_vec();
     }
