@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::change::Change;
 use super::ids;
 use super::tag::Tag;
 
@@ -31,37 +32,48 @@ pub(crate) struct Link {
     pub(crate) updated_at: Timestamp,
 }
 
-/// The fields of a link that no query reads. They are stored as a JSON document without empty fields.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct Details {
-    #[serde(skip_serializing_if = "is_false")]
-    pub(crate) do_index: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) program_id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) partner_id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) expires_at: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) expired_url: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) title: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) description: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) image: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) video: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) ios: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) android: Option<String>,
+/// Declares the fields of a link that no query reads, once for what is stored and for what a request changes.
+macro_rules! details {
+    ($($(#[$doc:meta])* $field:ident: $kind:ty,)*) => {
+        /// The fields of a link that no query reads. They are stored as a JSON document without empty fields.
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(default)]
+        pub(crate) struct Details {
+            #[serde(skip_serializing_if = "is_false")]
+            pub(crate) do_index: bool,
+            $($(#[$doc])* #[serde(skip_serializing_if = "Option::is_none")] pub(crate) $field: Option<$kind>,)*
+        }
+
+        /// The changes of [`Details`].
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub(crate) struct DetailsInput {
+            pub(crate) do_index: Option<bool>,
+            $($(#[$doc])* pub(crate) $field: Change<$kind>,)*
+        }
+
+        impl DetailsInput {
+            pub(crate) fn apply(self, details: &mut Details) {
+                details.do_index = self.do_index.unwrap_or(details.do_index);
+                $(self.$field.apply(&mut details.$field);)*
+            }
+        }
+    };
+}
+
+details! {
+    program_id: String,
+    partner_id: String,
+    expires_at: Timestamp,
+    expired_url: String,
+    title: String,
+    description: String,
+    image: String,
+    video: String,
+    ios: String,
+    android: String,
     /// Destinations by upper-case ISO 3166 country code.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) geo: Option<BTreeMap<String, String>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) comments: Option<String>,
+    geo: BTreeMap<String, String>,
+    comments: String,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]

@@ -1,12 +1,8 @@
 //! What a request sets and changes of a link.
 
-use std::collections::BTreeMap;
-
-use jiff::Timestamp;
-
 use super::change::Change;
 use super::destination::Parameters;
-use super::link::Details;
+use super::link::DetailsInput;
 use super::tag::TagSelection;
 
 /// The fields of a link in a request, after validation.
@@ -24,24 +20,6 @@ pub(crate) struct LinkInput {
     pub(crate) tags: Option<TagSelection>,
     pub(crate) parameters: Parameters,
     pub(crate) details: DetailsInput,
-}
-
-/// The changes of [`Details`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct DetailsInput {
-    pub(crate) do_index: Option<bool>,
-    pub(crate) program_id: Change<String>,
-    pub(crate) partner_id: Change<String>,
-    pub(crate) expires_at: Change<Timestamp>,
-    pub(crate) expired_url: Change<String>,
-    pub(crate) title: Change<String>,
-    pub(crate) description: Change<String>,
-    pub(crate) image: Change<String>,
-    pub(crate) video: Change<String>,
-    pub(crate) ios: Change<String>,
-    pub(crate) android: Change<String>,
-    pub(crate) geo: Change<BTreeMap<String, String>>,
-    pub(crate) comments: Change<String>,
 }
 
 impl LinkInput {
@@ -72,25 +50,5 @@ impl LinkInput {
             Change::Keep | Change::Clear => 0,
         };
         self.url.as_ref().map_or(0, String::len) + texts.sum::<usize>() + geo
-    }
-
-    /// Applies the fields of [`Details`].
-    pub(crate) fn apply_details(&self, details: &mut Details) {
-        let input = self.details.clone();
-        if let Some(do_index) = input.do_index {
-            details.do_index = do_index;
-        }
-        input.program_id.apply(&mut details.program_id);
-        input.partner_id.apply(&mut details.partner_id);
-        input.expires_at.apply(&mut details.expires_at);
-        input.expired_url.apply(&mut details.expired_url);
-        input.title.apply(&mut details.title);
-        input.description.apply(&mut details.description);
-        input.image.apply(&mut details.image);
-        input.video.apply(&mut details.video);
-        input.ios.apply(&mut details.ios);
-        input.android.apply(&mut details.android);
-        input.geo.apply(&mut details.geo);
-        input.comments.apply(&mut details.comments);
     }
 }

@@ -13,7 +13,8 @@ use crate::domain::change::Change;
 use crate::domain::destination::{self, MAX_PARAMETER, MAX_URL, Parameters};
 use crate::domain::ids;
 use crate::domain::key::{self, MAX_KEY};
-use crate::domain::link_input::{DetailsInput, LinkInput};
+use crate::domain::link::DetailsInput;
+use crate::domain::link_input::LinkInput;
 use crate::domain::when::{self, Edge};
 use crate::http::error::ApiError;
 use crate::http::fields::{
