@@ -131,6 +131,7 @@ CREATE INDEX deleted_links_of_workspace ON deleted_links (workspace_seq, link_se
 -- A transaction that inserts clicks, rollups or deliveries has locked the links, webhooks and events that they refer to, once for
 -- all rows, and the sweeper locks these before it deletes them. Foreign keys would look for them again for each row, which takes
 -- longer than the rows themselves.
+-- `url` is where a click led, and its campaign parameters are those in the query of it.
 CREATE TABLE clicks (
     seq BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
@@ -149,6 +150,11 @@ CREATE TABLE clicks (
     "trigger" TEXT NOT NULL,
     referer TEXT NOT NULL,
     referer_url TEXT NOT NULL,
+    utm_source TEXT NOT NULL DEFAULT '',
+    utm_medium TEXT NOT NULL DEFAULT '',
+    utm_campaign TEXT NOT NULL DEFAULT '',
+    utm_term TEXT NOT NULL DEFAULT '',
+    utm_content TEXT NOT NULL DEFAULT '',
     ip TEXT NOT NULL
 );
 CREATE INDEX clicks_of_workspace ON clicks (workspace_seq, at);

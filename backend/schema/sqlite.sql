@@ -122,6 +122,7 @@ CREATE INDEX deleted_links_of_workspace ON deleted_links (workspace_seq, link_se
 
 -- A click has a unique id from the moment at which it is accepted, so that recording it again changes nothing. `seq` is in the order of
 -- the commits, which the cursors of webhooks follow.
+-- `url` is where a click led, and its campaign parameters are those in the query of it.
 CREATE TABLE clicks (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL UNIQUE,
@@ -140,6 +141,11 @@ CREATE TABLE clicks (
     "trigger" TEXT NOT NULL,
     referer TEXT NOT NULL,
     referer_url TEXT NOT NULL,
+    utm_source TEXT NOT NULL DEFAULT '',
+    utm_medium TEXT NOT NULL DEFAULT '',
+    utm_campaign TEXT NOT NULL DEFAULT '',
+    utm_term TEXT NOT NULL DEFAULT '',
+    utm_content TEXT NOT NULL DEFAULT '',
     ip TEXT NOT NULL
 );
 CREATE INDEX clicks_of_workspace ON clicks (workspace_seq, at);

@@ -1,7 +1,7 @@
 //! The file of the click log.
 //!
 //! An entry is the length of a click and the checksum of its bytes (CRC-32), four bytes each, and the bytes. A process that is killed while it
-//! writes leaves an incomplete entry at the end, which the next process cuts off.
+//! writes leaves an incomplete entry at the end, which the next process cuts off. After a damaged entry, the next whole one is looked for.
 //!
 //! Entries are removed from the front by writing the rest to a new file that replaces the old one. A copy
 //! of the file, as `backend backup` makes it, therefore has all entries of one moment, and perhaps later ones.
@@ -19,6 +19,9 @@ const HEADER: usize = 8;
 const MAX_CLICK: usize = 64 * 1024;
 /// Number of bytes that are read at once. At least one entry is among them.
 const BLOCK: usize = 512 * 1024;
+/// Number of bytes at the beginning of a block of which each is either in a whole entry or damaged, because an entry that begins there ends
+/// within the block.
+pub(super) const DECIDED: usize = BLOCK - HEADER - MAX_CLICK;
 
 /// The reason why a click log cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +63,7 @@ pub(super) fn entry(click: &ClickRef<'_>) -> Option<Vec<u8>> {
     Some(entry)
 }
 
-/// The whole entries at the beginning of some bytes. Stops at the first one that is incomplete or damaged.
+/// The entries at the beginning of some bytes, up to the last whole one.
 pub(super) struct Entries<'a>(&'a [u8]);
 
 impl<'a> Entries<'a> {
@@ -70,21 +73,28 @@ impl<'a> Entries<'a> {
 }
 
 impl<'a> Iterator for Entries<'a> {
-    /// The size of the entry, and the bytes of its click.
-    type Item = (usize, &'a [u8]);
+    /// The size of the entry, and the bytes of its click. A damaged part before a whole entry has no click.
+    type Item = (usize, Option<&'a [u8]>);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (length, rest) = self.0.split_first_chunk()?;
-        let (checksum, rest) = rest.split_first_chunk()?;
-        let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
-        // A file system may fill what it lost with zeros, and the checksum of nothing is 0.
-        let (click, rest) = rest.split_at_checked(length).filter(|_| (1..=MAX_CLICK).contains(&length))?;
-        if crc32fast::hash(click) != u32::from_le_bytes(*checksum) {
-            return None;
-        }
-        self.0 = rest;
-        Some((HEADER + length, click))
+        let click = first(self.0);
+        let size = match click {
+            Some(click) => HEADER + click.len(),
+            None => (1..self.0.len()).find(|at| first(&self.0[*at..]).is_some())?,
+        };
+        self.0 = &self.0[size..];
+        Some((size, click))
     }
+}
+
+/// The click of the entry at the beginning of some bytes. None if it is incomplete or damaged.
+fn first(bytes: &[u8]) -> Option<&[u8]> {
+    let (length, rest) = bytes.split_first_chunk()?;
+    let (checksum, rest) = rest.split_first_chunk()?;
+    let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
+    // A file system may fill what it lost with zeros, and the checksum of nothing is 0.
+    let click = rest.get(..length).filter(|_| (1..=MAX_CLICK).contains(&length))?;
+    (crc32fast::hash(click) == u32::from_le_bytes(*checksum)).then_some(click)
 }
 
 impl Log {
@@ -104,20 +114,24 @@ impl Log {
         Ok((log, clicks))
     }
 
-    /// Finds the end of the whole entries, cuts off the rest and makes the end position 0. Returns the number of entries.
+    /// Finds the end of the last whole entry, cuts off the rest and makes the end position 0. Returns the number of entries and of damaged parts
+    /// between them.
     fn find_end(&mut self) -> io::Result<u64> {
         let found = i64::try_from(self.file.metadata()?.len()).map_err(io::Error::other)?;
-        let (mut whole, mut clicks) = (0, 0);
+        let (mut from, mut whole, mut clicks) = (0, 0, 0);
         self.end = found;
         loop {
-            let bytes = self.read(whole)?;
+            let bytes = self.read(from)?;
             let sizes = Entries::of(&bytes).map(|(size, _)| size);
             let (size, count) = sizes.fold((0, 0), |(sum, count), size| (sum + size, count + 1));
-            if count == 0 {
+            if count > 0 {
+                from += size as i64;
+                (whole, clicks) = (from, clicks + count);
+            } else if bytes.len() > DECIDED {
+                from += DECIDED as i64;
+            } else {
                 break;
             }
-            whole += size as i64;
-            clicks += count;
         }
         if whole < found {
             let (path, bytes) = (self.path.display(), found - whole);
@@ -206,13 +220,16 @@ mod tests {
             let bytes = log.read(from).unwrap();
             let before = numbers.len();
             for (size, click) in Entries::of(&bytes) {
+                from += size as i64;
+                let Some(click) = click else { continue };
                 let click: ClickRef<'_> = postcard::from_bytes(click).unwrap();
                 assert_eq!(click.destination.len(), 2_020);
                 numbers.push(click.link_id.strip_prefix("link_").unwrap().parse().unwrap());
-                from += size as i64;
             }
-            if numbers.len() == before {
-                return numbers;
+            match numbers.len() == before {
+                true if bytes.len() > DECIDED => from += DECIDED as i64,
+                true => return numbers,
+                false => {}
             }
         }
     }
@@ -240,6 +257,36 @@ mod tests {
         assert_eq!((left, numbers(&mut log, None)), (30, (1_990..2_020).collect()));
         log.remove_before(log.end).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn entries_after_damaged_ones_are_found() {
+        let whole: Vec<Vec<u8>> = (0..4).map(|n| entry(&(&click(n)).into()).unwrap()).collect();
+        let size = whole[1].len();
+        //  bytes of the second entry, and what they become; the length, the checksum and the click are damaged, and bytes are missing
+        for (at, damaged) in [
+            (0..1, vec![1]),
+            (0..4, vec![255; 4]),
+            (4..8, vec![0; 4]),
+            (8..9, vec![0]),
+            (100..105, vec![0; 5]),
+            (0..size, vec![0; size]),
+            (0..size, vec![0xff; 3 * BLOCK]),
+            (3..size, vec![]),
+            (size - 1..size, vec![]),
+        ] {
+            let mut bytes = whole.concat();
+            bytes.splice(size + at.start..size + at.end, damaged);
+            let folder = TempDir::new().unwrap();
+            let path = folder.path().join("clicks");
+            fs::write(&path, &bytes).unwrap();
+            let (mut log, left) = Log::open(&path).unwrap();
+            assert_eq!(left, 4, "{at:?}");
+            append(&mut log, 7..8);
+            drop(log);
+            let (mut log, left) = Log::open(&path).unwrap();
+            assert_eq!((left, numbers(&mut log, None)), (5, vec![0, 2, 3, 7]), "{at:?}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::Accepted;
-use super::log::{Entries, Log};
+use super::log::{DECIDED, Entries, Log};
 use crate::domain::click::{ClickOutcome, ClickRef};
 use crate::metrics::Metrics;
 use crate::store::{Found, RECORDED_AT_ONCE, Store, StoreError};
@@ -187,23 +187,25 @@ impl Writer {
             }
         };
         let (mut clicks, mut entries, mut size) = (Vec::new(), 0, 0);
-        for (entry_size, click) in Entries::of(&bytes).take(RECORDED_AT_ONCE) {
+        let mut found = Entries::of(&bytes).take(RECORDED_AT_ONCE).peekable();
+        if found.peek().is_none() && bytes.len() > DECIDED {
+            return Some(from + DECIDED as i64);
+        }
+        // What is left at the end is damaged.
+        let left = found.peek().is_none().then_some((bytes.len(), None));
+        for (entry_size, click) in found.chain(left) {
             entries += 1;
             size += entry_size;
-            match postcard::from_bytes::<ClickRef<'_>>(click) {
-                Ok(click) => clicks.push(click),
-                Err(error) => {
-                    tracing::error!(%error, "lost a click of the click log that cannot be read");
-                    self.metrics.clicks(ClickOutcome::Lost, 1);
-                }
+            if let Some(Ok(click)) = click.map(postcard::from_bytes::<ClickRef<'_>>) {
+                clicks.push(click);
+            } else {
+                // How many clicks a damaged part had is not known.
+                tracing::error!(
+                    bytes = entry_size,
+                    "lost a click, because its entry in the click log is damaged"
+                );
+                self.metrics.clicks(ClickOutcome::Lost, 1);
             }
-        }
-        if entries == 0 {
-            tracing::error!(
-                bytes = bytes.len(),
-                "lost a part of the click log that was damaged since it was written"
-            );
-            return Some(from + bytes.len() as i64);
         }
         // Clicks of an earlier process may be in the database.
         let found = if from < 0 { Found::Again } else { Found::First };

@@ -68,8 +68,6 @@ pub(crate) async fn serve(options: Serve) -> Result<(), CliError> {
         retention: options.retention.map(|days| Duration::from_secs(u64::from(days) * SECONDS_PER_DAY)),
     };
     let backend = Backend::start(store, Clock::system(), settings);
-    // The first request already counts the clicks that an earlier process left in the click log.
-    backend.flush_clicks().await;
     let mut signals = StopSignals::listen().map_err(CliError::Signals)?;
     let (stop, stopped) = watch::channel(false);
     let serving = tokio::spawn(server::serve(public, backend.front(), bounds, stopped.clone()));

@@ -149,6 +149,7 @@ mod tests {
             secret: "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX".to_owned(),
             old_secret: None,
             attempts,
+            leased_until: 0,
         }
     }
 

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Limited};
+use http_body_util::BodyExt;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{Notify, watch};
 use tokio::task::{Id, JoinError, JoinSet};
@@ -173,11 +173,15 @@ impl Deliverer {
         let response = self.client.request(request(delivery, at)?).await?;
         let status = response.status().as_u16();
         let retry_after = retry_after(&response, self.clock.now());
-        let body = match Limited::new(response.into_body(), RESPONSE_KEPT).collect().await {
-            Ok(body) => String::from_utf8_lossy(&body.to_bytes()).replace('\0', "\u{fffd}"),
-            // The body is too long or the connection broke. Only the status matters.
-            Err(_) => String::new(),
-        };
+        let (mut body, mut kept) = (response.into_body(), Vec::new());
+        // If the connection breaks, what has come is kept. Only the status matters.
+        while kept.len() < RESPONSE_KEPT
+            && let Some(Ok(frame)) = body.frame().await
+        {
+            kept.extend(frame.into_data().unwrap_or_default());
+        }
+        kept.truncate(RESPONSE_KEPT);
+        let body = String::from_utf8_lossy(&kept).replace('\0', "\u{fffd}");
         Ok(Answer { status, retry_after, body })
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct DueDelivery {
     pub(crate) old_secret: Option<String>,
     /// Number of previous attempts.
     pub(crate) attempts: u32,
+    /// The end of the lease, in Unix milliseconds.
+    pub(crate) leased_until: i64,
 }
 
 /// An attempt in the log.

@@ -113,6 +113,17 @@ pub(super) fn push_conditions(sql: &mut Sql, dialect: Dialect, workspace: &Works
                 });
                 sql.push(" IN ").texts(dialect, &condition.values).push(" OR c.region");
             }
+            // An address selects all clicks on the page, and one with a query those with this query.
+            Column::URL => {
+                sql.push(Column::BASE_URL.sql(dialect)).push(" IN ").texts(dialect, &condition.values);
+                sql.push(" OR c.url");
+            }
+            Column::REFERER_URL => {
+                sql.push(Column::BASE_REFERER_URL.sql(dialect))
+                    .push(" IN ")
+                    .texts(dialect, &condition.values);
+                sql.push(" OR c.referer_url");
+            }
             column => _ = sql.push(column.sql(dialect)),
         }
         sql.push(" IN ").texts(dialect, &condition.values).push(")");

@@ -72,6 +72,10 @@ impl Finished<'_> {
         };
         sql.push("UPDATE webhook_deliveries SET attempts = attempts + 1, due_at = ").bind(due_at);
         sql.push(", delivered_at = ").bind(delivered_at).push(" WHERE seq = ").bind(self.delivery.seq);
+        if delivered_at.is_none() {
+            // Otherwise the lease has ended meanwhile, and another attempt decides, or has decided.
+            sql.push(" AND due_at = ").bind(self.delivery.leased_until);
+        }
     }
 
     fn push_webhook(&self, sql: &mut Sql) {

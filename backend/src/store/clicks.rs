@@ -13,6 +13,7 @@ use super::rollups::{DAY, HOUR, Table, start_of};
 use super::sql::Sql;
 use super::{Dialect, Store, StoreError, from_json, to_json};
 use crate::domain::click::{Click, ClickRef};
+use crate::domain::destination::UtmParameters;
 
 /// Maximum number of clicks of a transaction. SQLite has one writer, and the writes of all customers wait while it is busy, which must not
 /// take a tenth of a second. Fewer would take longer for each click.
@@ -143,6 +144,9 @@ impl Serialize for Values<'_> {
         for text in [click.destination, click.ip].iter().chain(&click.visitor) {
             values.serialize_element(text)?;
         }
+        for parameter in UtmParameters::of(click.destination).values() {
+            values.serialize_element(parameter.as_deref().unwrap_or_default())?;
+        }
         values.end()
     }
 }
@@ -157,9 +161,10 @@ async fn insert(
     clicks.sort_by_key(|(link, _)| link.seq);
     let mut sql = Sql::new(
         "INSERT INTO clicks (id, workspace_seq, link_seq, at, url, ip, continent, country, region, city, device, browser,
-         os, user_agent, trigger, referer, referer_url) SELECT value->>0, CAST(value->>1 AS BIGINT), CAST(value->>2 AS BIGINT),
+         os, user_agent, trigger, referer, referer_url, utm_source, utm_medium, utm_campaign, utm_term, utm_content) SELECT value->>0, CAST(value->>1 AS BIGINT), CAST(value->>2 AS BIGINT),
          CAST(value->>3 AS BIGINT), value->>4, value->>5, value->>6, value->>7, value->>8, value->>9, value->>10, value->>11,
-         value->>12, value->>13, value->>14, value->>15, value->>16 FROM ",
+         value->>12, value->>13, value->>14, value->>15, value->>16, value->>17, value->>18, value->>19,
+         value->>20, value->>21 FROM ",
     );
     let rows: Vec<Values<'_>> = clicks.into_iter().map(|(link, click)| Values(link, click)).collect();
     sql.each(dialect, to_json("clicks", &rows)?).in_order(dialect);

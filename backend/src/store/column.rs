@@ -25,11 +25,11 @@ impl Column {
     pub(crate) const TENANT_ID: Self = Self::of(Level::Link, "l.tenant_id");
     pub(crate) const FOLDER_ID: Self = Self::of(Level::Folder, "l.folder_id");
     pub(crate) const TAG_ID: Self = Self::of(Level::Tag, "g.id");
-    pub(crate) const UTM_SOURCE: Self = Self::of(Level::Link, "l.utm_source");
-    pub(crate) const UTM_MEDIUM: Self = Self::of(Level::Link, "l.utm_medium");
-    pub(crate) const UTM_CAMPAIGN: Self = Self::of(Level::Link, "l.utm_campaign");
-    pub(crate) const UTM_TERM: Self = Self::of(Level::Link, "l.utm_term");
-    pub(crate) const UTM_CONTENT: Self = Self::of(Level::Link, "l.utm_content");
+    pub(crate) const UTM_SOURCE: Self = Self::of(Level::Click, "c.utm_source");
+    pub(crate) const UTM_MEDIUM: Self = Self::of(Level::Click, "c.utm_medium");
+    pub(crate) const UTM_CAMPAIGN: Self = Self::of(Level::Click, "c.utm_campaign");
+    pub(crate) const UTM_TERM: Self = Self::of(Level::Click, "c.utm_term");
+    pub(crate) const UTM_CONTENT: Self = Self::of(Level::Click, "c.utm_content");
     pub(crate) const PARTNER_ID: Self =
         Self::by_dialect(Level::Link, "l.details->>'partner_id'", "CAST(l.details AS JSONB)->>'partner_id'");
     pub(crate) const PROGRAM_ID: Self =
@@ -47,11 +47,17 @@ impl Column {
     pub(crate) const REFERER: Self = Self::of(Level::Click, "c.referer");
     pub(crate) const REFERER_URL: Self = Self::of(Level::Click, "c.referer_url");
     pub(crate) const URL: Self = Self::of(Level::Click, "c.url");
-    /// The destination without its query string.
+    /// The destination without its query.
     pub(crate) const BASE_URL: Self = Self::by_dialect(
         Level::Click,
         "substr(c.url, 1, instr(c.url || '?', '?') - 1)",
         "split_part(c.url, '?', 1)",
+    );
+    /// The URL of the referer without its query.
+    pub(crate) const BASE_REFERER_URL: Self = Self::by_dialect(
+        Level::Click,
+        "substr(c.referer_url, 1, instr(c.referer_url || '?', '?') - 1)",
+        "split_part(c.referer_url, '?', 1)",
     );
 
     const fn of(level: Level, sql: &'static str) -> Self {

@@ -188,13 +188,13 @@ impl StoreError {
         }
     }
 
-    /// Whether the database has no space left, or not enough of another resource. It answers other requests.
+    /// Whether the database has no space left, or not enough of another resource, or is read-only. It answers other requests.
     pub(crate) fn is_exhaustion(&self) -> bool {
         match self {
             Self::Database(sqlx::Error::Database(error)) => error.code().is_some_and(|code| {
                 if code.len() == "53000".len() {
-                    // PostgreSQL: insufficient resources, such as a full disk.
-                    return code.starts_with("53");
+                    // PostgreSQL: insufficient resources, such as a full disk, and a read-only transaction.
+                    return code.starts_with("53") || code == "25006";
                 }
                 // SQLITE_FULL.
                 code.parse::<u32>().is_ok_and(|code| code & 0xff == 13)

@@ -51,7 +51,7 @@ pub(super) async fn keep(
     Ok(())
 }
 
-/// The names that are kept for other workspaces.
+/// The names that are kept for other workspaces. On a domain of this workspace, there are none, whoever had the domain before.
 pub(super) async fn of_others(
     transaction: &mut Transaction<'static, Any>,
     dialect: Dialect,
@@ -63,6 +63,8 @@ pub(super) async fn of_others(
     sql.each(dialect, to_json("names", &names)?);
     sql.push(" CROSS JOIN kept_keys k WHERE k.domain = value->>0 AND k.key_folded = value->>1 AND k.workspace_seq <> ");
     sql.bind(workspace.seq).push(" AND k.until > ").bind(now.as_millisecond());
+    sql.push(" AND NOT EXISTS (SELECT 1 FROM domains n WHERE n.name = k.domain AND n.workspace_seq = ");
+    sql.bind(workspace.seq).push(")");
     let rows = sql.all(&mut **transaction).await?;
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }

@@ -107,14 +107,16 @@ impl Store {
         now: Timestamp,
     ) -> Result<Vec<DueDelivery>, StoreError> {
         let mut sql = Sql::new(
-            "SELECT d.seq, d.webhook_seq, h.workspace_seq, e.id AS event_id, h.url, h.secret, d.attempts, ",
+            "SELECT d.seq, d.webhook_seq, h.workspace_seq, e.id AS event_id, h.url, h.secret, d.attempts, d.due_at, ",
         );
         sql.push("e.payload, CASE WHEN h.old_secret_until > ").bind(now.as_millisecond());
         sql.push(
             " THEN h.old_secret END AS old_secret FROM webhook_deliveries d JOIN webhook_events e ON e.seq = d.event_seq
              JOIN webhooks h ON h.seq = d.webhook_seq",
         );
-        sql.push(" WHERE h.workspace_seq > 0 AND h.disabled_at IS NULL AND d.seq IN ");
+        sql.push(
+            " WHERE h.workspace_seq > 0 AND h.disabled_at IS NULL AND d.due_at IS NOT NULL AND d.seq IN ",
+        );
         sql.list(seqs.iter().copied()).push(" ORDER BY d.seq");
         sql.all(&self.read).await?.iter().map(due_delivery).collect()
     }
@@ -310,6 +312,7 @@ fn due_delivery(row: &AnyRow) -> Result<DueDelivery, StoreError> {
         secret: text("secret")?,
         old_secret: row.try_get("old_secret")?,
         attempts: u32::try_from(attempts).map_err(|error| StoreError::corrupt("webhook attempts", &error))?,
+        leased_until: row.try_get("due_at")?,
     })
 }
 

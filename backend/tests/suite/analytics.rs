@@ -192,18 +192,22 @@ async fn varied(database: Database) -> Service {
             (continent, country, region, city);
     };
     let clicks = [
-        click(&service, a, |details| place(details, ["EU", "DE", "DE-BE", "Berlin"])),
+        click(&service, a, |details| {
+            place(details, ["EU", "DE", "DE-BE", "Berlin"]);
+            details.url = "https://example.com/a?utm_source=news".into();
+        }),
         click(&service, a, |details| {
             place(details, ["EU", "FR", "FR-75", "Paris"]);
             details.device = "Mobile".into();
             details.browser = "Safari".into();
             details.os = "iOS".into();
+            details.url = "https://example.com/a?utm_source=news".into();
         }),
-        click(&service, a, |details| details.url = "https://example.com/a?x=1".into()),
+        click(&service, a, |details| details.url = "https://example.com/a?x=1&utm_source=news".into()),
         click(&service, b, |details| {
             place(details, ["NA", "US", "US-CA", "San Jose"]);
             details.referer = "t.co".into();
-            details.referer_url = "https://t.co/1".into();
+            details.referer_url = "https://t.co/1?q".into();
         }),
         click(&service, b, |details| {
             details.trigger = "qr".into();
@@ -244,8 +248,16 @@ async fn clicks_are_grouped_by_whatever_is_known_of_them(database: Database) {
         ("trigger", &["trigger"], &[(4, &["link"]), (1, &["qr"])]),
         ("referers", &["referer"], &[(4, &["(direct)"]), (1, &["t.co"])]),
         ("referer_urls", &["refererUrl"], &[(4, &["(direct)"]), (1, &["https://t.co/1"])]),
-        ("top_urls", &["url"], &[(1, &["https://example.com/a?x=1"]), (1, &["https://example.com/a?x=2"])]),
-        ("top_base_urls", &["url"], &[(2, &["https://example.com/a"])]),
+        (
+            "top_urls",
+            &["url"],
+            &[
+                (2, &["https://example.com/a?utm_source=news"]),
+                (1, &["https://example.com/a?x=1&utm_source=news"]),
+                (1, &["https://example.com/a?x=2"]),
+            ],
+        ),
+        ("top_base_urls", &["url"], &[(4, &["https://example.com/a"])]),
         ("top_domains", &["domain"], &[(5, &["s.test"])]),
         ("utm_sources", &["utm_source"], &[(3, &["news"])]),
         ("utm_mediums", &["utm_medium"], &[]),
@@ -313,7 +325,13 @@ async fn filters_take_lists_and_their_negation_and_events_agree(database: Databa
         ("trigger=qr,link".to_owned(), 5),
         ("referer=-t.co".to_owned(), 4),
         ("refererUrl=https%3A%2F%2Ft.co%2F1".to_owned(), 1),
-        ("url=https%3A%2F%2Fexample.com%2Fa%3Fx%3D1".to_owned(), 1),
+        ("refererUrl=https%3A%2F%2Ft.co%2F1%3Fq".to_owned(), 1),
+        ("refererUrl=https%3A%2F%2Ft.co%2F1%3Fp".to_owned(), 0),
+        ("url=https%3A%2F%2Fexample.com%2Fa".to_owned(), 4),
+        ("url=-https%3A%2F%2Fexample.com%2Fa".to_owned(), 1),
+        ("url=https%3A%2F%2Fexample.com%2Fa%3Fx%3D2".to_owned(), 1),
+        ("url=-https%3A%2F%2Fexample.com%2Fa%3Fx%3D2".to_owned(), 4),
+        ("url=https%3A%2F%2Fexample.com%2F".to_owned(), 0),
         ("domain=s.test".to_owned(), 5),
         ("domain=-s.test".to_owned(), 0),
         ("domain=s.test&key=B".to_owned(), 2),

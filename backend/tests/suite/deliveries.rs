@@ -25,6 +25,8 @@ on_both_databases! {
     deliveries_to_a_disabled_webhook_resume_once_it_is_enabled,
     deliveries_are_listed_newest_first_from_a_cursor_on,
     an_event_whose_delivery_is_pending_is_not_replayed,
+    a_success_stands_whatever_an_attempt_that_took_longer_than_its_lease_says,
+    the_log_has_the_beginning_of_an_answer,
 }
 
 /// The log of a webhook, once its newest delivery has had `attempts` attempts.
@@ -396,5 +398,58 @@ async fn an_event_whose_delivery_is_pending_is_not_replayed(database: Database) 
             assert_eq!(answer.body, json!({"id": first["id"]}));
         }
         assert_eq!(deliveries().await, expected, "after {wait} s");
+    }
+}
+
+async fn a_success_stands_whatever_an_attempt_that_took_longer_than_its_lease_says(database: Database) {
+    let service = Service::start(database).await;
+    let mut receiver = Slow::start().await;
+    let webhook = service.webhook(&receiver.url(), &["link.created"]).await;
+    //  the answers to the first and the second attempt, and which one comes first
+    for (answers, first) in [
+        (["500 Internal Server Error", "200 OK"], 1),
+        (["500 Internal Server Error", "200 OK"], 0),
+        (["200 OK", "500 Internal Server Error"], 0),
+        (["200 OK", "500 Internal Server Error"], 1),
+    ] {
+        service.link(&json!({"url": "https://example.com"})).await;
+        let (event, stalled) = receiver.next().await;
+        // The lease ends, and the event is sent again.
+        service.clock.advance(Duration::from_secs(31));
+        let (again, second) = receiver.next().await;
+        assert_eq!(again, event);
+        let mut answering = [Some(stalled), Some(second)];
+        for (attempts, which) in [(1, first), (2, 1 - first)] {
+            answering[which].take().unwrap().send(answers[which]).unwrap();
+            log_after(&service, &webhook, attempts).await;
+        }
+        let log = log_after(&service, &webhook, 2).await;
+        assert_eq!(log[0]["status"], "delivered", "{answers:?}, {first} first");
+        // Nothing of it is due later.
+        service.clock.advance(Duration::from_secs(3_600));
+    }
+    service.link(&json!({"url": "https://example.com/last"})).await;
+    let (event, answer) = receiver.next().await;
+    answer.send("200 OK").unwrap();
+    assert_eq!(log_after(&service, &webhook, 1).await[0]["eventId"], event);
+}
+
+async fn the_log_has_the_beginning_of_an_answer(database: Database) {
+    let service = Service::start(database).await;
+    let mut receiver = Receiver::start().await;
+    let webhook = service.webhook(&receiver.url("/hook"), &["link.created"]).await;
+    //  the answer, and what the log has of it
+    for (answer, expected) in [
+        ("x".repeat(1_024), "x".repeat(1_024)),
+        ("x".repeat(2_048), "x".repeat(1_024)),
+        ("é".repeat(100_000), "é".repeat(512)),
+        (String::new(), String::new()),
+    ] {
+        receiver.answer((StatusCode::INTERNAL_SERVER_ERROR, answer));
+        service.link(&json!({"url": "https://example.com"})).await;
+        receiver.next().await;
+        let log = log_after(&service, &webhook, 1).await;
+        let attempt = &log[0]["attempts"][0];
+        assert_eq!((&attempt["httpStatus"], &attempt["responseBody"]), (&json!(500), &json!(expected)));
     }
 }

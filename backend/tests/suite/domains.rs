@@ -10,6 +10,7 @@ on_both_databases! {
     domains_are_listed_as_the_published_api_shows_them,
     links_on_an_assigned_domain_are_its_workspaces_alone,
     a_domain_is_assigned_to_one_workspace,
+    a_domain_comes_with_the_keys_that_were_kept_for_another_workspace,
     a_host_leads_to_the_links_of_its_own_domain_only,
     an_assignment_takes_effect_while_the_service_runs,
     the_default_domain_may_be_assigned_too,
@@ -99,6 +100,24 @@ async fn a_domain_is_assigned_to_one_workspace(database: Database) {
     assert_eq!(service.delete(&path).await.status, 200);
     store.assign_domain(&second, "go.test", now).await.unwrap().unwrap();
     store.assign_domain(&second, "go.test", now).await.unwrap().unwrap();
+}
+
+async fn a_domain_comes_with_the_keys_that_were_kept_for_another_workspace(database: Database) {
+    let service = Service::on_domains(database, &["go.test"]).await;
+    let (second, key) = service.new_workspace("second").await;
+    let sale = |title: &str| json!({"url": "https://example.com", "domain": "go.test", "key": "sale", "title": title});
+    let link = service.link(&sale("of the first")).await;
+    service.delete(&format!("/links/{}", link["id"].as_str().unwrap())).await;
+    let store = service.backend.store();
+    assert!(store.remove_domain("go.test").await.unwrap());
+    store.assign_domain(&second, "go.test", service.now()).await.unwrap().unwrap();
+    let created = service.call_as(&key, Method::POST, "/links", Some(&sale("of the second"))).await;
+    assert_eq!((created.status.as_u16(), &created.body["title"]), (200, &json!("of the second")));
+    let path = format!("/links/{}", created.body["id"].as_str().unwrap());
+    for new in ["other", "sale"] {
+        let renamed = service.call_as(&key, Method::PATCH, &path, Some(&json!({"key": new}))).await;
+        assert_eq!(renamed.status, 200, "{new}");
+    }
 }
 
 async fn a_host_leads_to_the_links_of_its_own_domain_only(database: Database) {

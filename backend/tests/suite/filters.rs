@@ -14,6 +14,7 @@ on_both_databases! {
     a_known_city_or_region_counts_in_its_group_though_what_it_is_in_is_unknown,
     referers_of_apps_are_found_in_upper_and_lower_case,
     each_campaign_parameter_is_a_filter_and_a_grouping,
+    a_click_counts_by_where_it_led_whatever_becomes_of_its_link,
     white_space_at_the_ends_of_a_text_counts,
     white_space_of_an_external_id_decides_which_link_is_deleted,
 }
@@ -108,6 +109,60 @@ async fn referers_of_apps_are_found_in_upper_and_lower_case(database: Database) 
     }
 }
 
+/// Follows a short link from a page.
+async fn follow(service: &Service, path: &str, referer: &str) {
+    let request = Request::get(path).header("referer", referer).body(Body::empty()).unwrap();
+    assert_eq!(service.send(request).await.status, 302, "{path}");
+}
+
+async fn a_click_counts_by_where_it_led_whatever_becomes_of_its_link(database: Database) {
+    let service = Service::start(database).await;
+    let link = json!({"url": "https://example.com/p", "key": "u", "utm_medium": "mail"});
+    let link = service.link(&link).await;
+    let path = format!("/links/{}", link["id"].as_str().unwrap());
+    for (page, query) in
+        [("https://a.test/x?1", "?utm_source=news"), ("https://a.test/x?2", "?utm_source=n%C3%A9"), ("", "")]
+    {
+        follow(&service, &format!("/r/u{query}"), page).await;
+    }
+    let late = json!({"utm_source": "late", "utm_medium": "print", "url": "https://example.com/q"});
+    assert_eq!(service.patch(&path, &late).await.status, 200);
+    follow(&service, "/r/u", "").await;
+    follow(&service, "/r/u?utm_source=news", "").await;
+    service.backend.flush_clicks().await;
+    for when in ["while the link is there", "after another change"] {
+        //  groupBy, field, and the values with their clicks
+        for (group_by, field, values) in [
+            ("utm_sources", "utm_source", "news 2, late 1, né 1"),
+            ("utm_mediums", "utm_medium", "mail 3, print 2"),
+            ("referer_urls", "refererUrl", "(direct) 3, https://a.test/x 2"),
+            ("top_base_urls", "url", "https://example.com/p 3, https://example.com/q 2"),
+        ] {
+            let found = groups(&service, &format!("groupBy={group_by}"), &[field]).await;
+            let found: Vec<String> =
+                found.iter().map(|(value, clicks)| format!("{} {clicks}", value[0])).collect();
+            assert_eq!(found.join(", "), values, "{group_by}, {when}");
+        }
+        //  filter, and its clicks
+        for (filter, expected) in [
+            ("utm_source=news", 2),
+            ("utm_source=-news", 3),
+            ("utm_source=late", 1),
+            ("utm_source=n%C3%A9,late", 2),
+            ("utm_medium=mail&utm_source=news", 1),
+            ("utm_medium=print", 2),
+            ("url=https://example.com/p", 3),
+            ("url=https://example.com/p?utm_medium=mail", 1),
+            ("refererUrl=https://a.test/x", 2),
+            ("refererUrl=https://a.test/x?1", 1),
+        ] {
+            assert_eq!(clicks(&service, filter).await, [expected; 4], "{filter}, {when}");
+        }
+        let url = json!({"url": "https://example.com/r", "utm_source": null, "utm_medium": null});
+        assert_eq!(service.patch(&path, &url).await.status, 200);
+    }
+}
+
 async fn each_campaign_parameter_is_a_filter_and_a_grouping(database: Database) {
     let service = Service::start(database).await;
     let parameters = ["source", "medium", "campaign", "term", "content"];
@@ -116,8 +171,11 @@ async fn each_campaign_parameter_is_a_filter_and_a_grouping(database: Database) 
         for parameter in parameters {
             body[format!("utm_{parameter}")] = json!(format!("{parameter}-{key}"));
         }
-        let id = service.link(&body).await["id"].as_str().unwrap().to_owned();
-        service.click_hours_ago(&id, &vec![1; clicks]).await;
+        service.link(&body).await;
+        for _ in 0..clicks {
+            follow(&service, &format!("/r/{key}"), "").await;
+        }
+        service.backend.flush_clicks().await;
     };
     link("a", 3).await;
     link("b", 2).await;
@@ -156,6 +214,7 @@ async fn white_space_at_the_ends_of_a_text_counts(database: Database) {
         let click = || {
             let mut click = Click::new(link["id"].as_str().unwrap(), service.now());
             click.details.city = text.into();
+            click.details.url = link["url"].as_str().unwrap().to_owned().into();
             click
         };
         let made: Vec<Click> = std::iter::repeat_with(click).take(clicks).collect();

@@ -11,10 +11,11 @@ use tempfile::TempDir;
 
 use crate::database::{Database, on_both_databases};
 use crate::preload::Library;
-use crate::process::{Caller, Process, make_key};
+use crate::process::{Caller, Process, counted, make_key};
 
 on_both_databases! {
     a_full_disk_refuses_links_delays_clicks_and_loses_nothing,
+    a_service_starts_while_nothing_can_be_written,
 }
 
 /// A redirect that is not answered for so long waits for the disk.
@@ -91,21 +92,6 @@ async fn while_postgresql_has_no_space_requests_are_to_be_repeated() {
     assert_eq!(create().await.status(), StatusCode::OK);
 }
 
-/// Returns once exactly this number of clicks is counted.
-async fn counted(caller: &Caller, process: &Process, clicks: u64) {
-    let counted = async || {
-        caller.json(Method::GET, process.url("/analytics"), &Value::Null).await.unwrap()["clicks"]
-            .as_u64()
-            .unwrap()
-    };
-    let all = async {
-        while counted().await != clicks {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), all).await.expect("all clicks are counted");
-}
-
 async fn a_full_disk_refuses_links_delays_clicks_and_loses_nothing(database: Database) {
     let disk = Disk::new();
     let caller = Caller::new(make_key(&database.url));
@@ -166,4 +152,68 @@ async fn a_full_disk_refuses_links_delays_clicks_and_loses_nothing(database: Dat
     let process = disk.start(&database);
     read(&process, &acknowledged).await;
     counted(&caller, &process, clicks).await;
+}
+
+/// The disk of SQLite is full, and PostgreSQL is read-only.
+async fn a_service_starts_while_nothing_can_be_written(database: Database) {
+    const CLICKS: u64 = 20;
+    let disk = Disk::new();
+    let caller = Caller::new(make_key(&database.url));
+    let link = json!({"url": "https://example.com", "key": "k"});
+    let process = disk.start(&database);
+    caller.json(Method::POST, process.url("/links"), &link).await.unwrap();
+    let follow = async |process: &Process| {
+        let (status, _) = caller.call(Method::GET, process.url("/r/k"), &Value::Null).await.unwrap();
+        assert_eq!(status, StatusCode::FOUND);
+    };
+    let block = database.block_recording().await;
+    for _ in 0..CLICKS {
+        follow(&process).await;
+    }
+    let line = format!("weir_backend_click_log_clicks {CLICKS}\n");
+    let logged = async {
+        while !caller.text(process.internal_url("/metrics")).await.unwrap().contains(&line) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), logged).await.expect("clicks wait in the log");
+    drop(process);
+    drop(block);
+
+    let mut administrator = database.connect().await;
+    let name = database.url.rsplit_once('/').unwrap().1.to_owned();
+    if database.is_sqlite() {
+        disk.fill();
+    } else {
+        let read_only = format!("ALTER DATABASE {name} SET default_transaction_read_only = on");
+        administrator.execute(AssertSqlSafe(read_only)).await.unwrap();
+    }
+    let process = disk.start(&database);
+    follow(&process).await;
+    let links = caller.json(Method::GET, process.url("/links"), &Value::Null).await.unwrap();
+    assert_eq!((&links[0]["key"], &links[0]["clicks"]), (&json!("k"), &json!(0)));
+    let another = json!({"url": "https://example.com/another"}).to_string();
+    let create =
+        async || caller.send(Method::POST, process.url("/links"), another.clone().into()).await.unwrap();
+    let refused = create().await;
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(refused.headers()["retry-after"], "1");
+
+    if database.is_sqlite() {
+        disk.free();
+    } else {
+        let writable = format!("ALTER DATABASE {name} RESET default_transaction_read_only");
+        administrator.execute(AssertSqlSafe(writable)).await.unwrap();
+        // Those that are open keep the setting.
+        let others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+            WHERE datname = current_database() AND pid <> pg_backend_pid()";
+        administrator.execute(others).await.unwrap();
+    }
+    let created = async {
+        while create().await.status() != StatusCode::OK {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), created).await.expect("links are made again");
+    counted(&caller, &process, CLICKS + 1).await;
 }

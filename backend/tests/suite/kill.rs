@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::database::{Database, on_both_databases};
-use crate::process::{Caller, Process, make_key};
+use crate::process::{Caller, Process, counted, make_key};
 use crate::receiver::Receiver;
 use crate::soak::row;
 
@@ -24,6 +24,7 @@ on_both_databases! {
     a_killed_process_loses_no_acknowledged_link_and_no_event,
     a_killed_process_loses_no_click_that_is_in_the_log,
     a_process_that_is_killed_between_two_steps_counts_each_click_once,
+    clicks_after_a_damaged_one_are_recorded_and_that_one_is_lost,
     a_killed_process_loses_the_clicks_of_a_tenth_of_a_second_at_most,
 }
 
@@ -197,8 +198,7 @@ async fn a_killed_process_loses_no_click_that_is_in_the_log(database: Database) 
     drop(blocked);
 
     let process = stage.start_again().await;
-    let counted = caller.json(Method::GET, process.url("/analytics"), &Value::Null).await.unwrap();
-    assert_eq!(counted["clicks"], LINKS + CLICKS);
+    counted(&caller, &process, (LINKS + CLICKS) as u64).await;
     let links = caller.json(Method::GET, process.url("/links"), &Value::Null).await.unwrap();
     let links: Vec<_> =
         links.as_array().unwrap().iter().map(|link| link["clicks"].as_u64().unwrap()).collect();
@@ -282,8 +282,11 @@ async fn a_process_that_is_killed_between_two_steps_counts_each_click_once(datab
         // As if it had been killed while it wrote the file that replaces the log.
         fs::write(stage.folder.path().join("clicks.new"), "a part").unwrap();
         process = stage.start_again().await;
-        let counted = caller.json(Method::GET, process.url("/analytics"), &Value::Null).await.unwrap();
-        assert_eq!(counted["clicks"], clicks, "{step:?}");
+        // A later click is recorded after those of the log.
+        let followed = caller.call(Method::GET, process.url("/r/k"), &Value::Null).await.unwrap();
+        assert_eq!(followed.0, StatusCode::FOUND);
+        clicks += 1;
+        counted(&caller, &process, clicks as u64).await;
         let links = caller.json(Method::GET, process.url("/links"), &Value::Null).await.unwrap();
         assert_eq!(links[0]["clicks"], clicks, "{step:?}");
         let events = caller.json(Method::GET, process.url("/events?limit=1000"), &Value::Null).await.unwrap();
@@ -296,6 +299,41 @@ async fn a_process_that_is_killed_between_two_steps_counts_each_click_once(datab
         let id = event["id"].to_string();
         assert_eq!(*heard.entry(event["data"]["click"]["id"].to_string()).or_insert(id.clone()), id);
     }
+}
+
+async fn clicks_after_a_damaged_one_are_recorded_and_that_one_is_lost(database: Database) {
+    const CLICKS: u64 = 9;
+    let stage = Stage::new(database);
+    let caller = Caller::new(make_key(&stage.database.url));
+    let link = json!({"url": "https://example.com/a-destination", "key": "k"});
+    let process = stage.start();
+    caller.json(Method::POST, process.url("/links"), &link).await.unwrap();
+    let block = stage.database.block_recording().await;
+    let metric = async |process: &Process, line: String| {
+        let shown = async {
+            while !caller.text(process.internal_url("/metrics")).await.unwrap().contains(&line) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(DEADLINE, shown).await.unwrap_or_else(|_| panic!("{line}"));
+    };
+    for clicks in 1..=CLICKS {
+        let followed = caller.call(Method::GET, process.url("/r/k"), &Value::Null).await.unwrap();
+        assert_eq!(followed.0, StatusCode::FOUND);
+        // One after the other, so that they are in order.
+        metric(&process, format!("weir_backend_click_log_clicks {clicks}\n")).await;
+    }
+    drop(process);
+    drop(block);
+    let mut log = fs::read(stage.click_log()).unwrap();
+    let middle = log.len() / 2;
+    log[middle] ^= 0x40;
+    fs::write(stage.click_log(), log).unwrap();
+
+    let process = stage.start();
+    counted(&caller, &process, CLICKS - 1).await;
+    metric(&process, "weir_backend_clicks_total{outcome=\"lost\"} 1\n".to_owned()).await;
+    metric(&process, "weir_backend_click_log_clicks 0\n".to_owned()).await;
 }
 
 async fn a_killed_process_loses_the_clicks_of_a_tenth_of_a_second_at_most(database: Database) {
@@ -372,8 +410,20 @@ async fn kill_while_clicking(database: Database, time: Duration) -> Clicked {
     let held = (0..followed.len()).map(within).max().unwrap_or_default();
 
     let process = stage.start();
-    let counted = caller.json(Method::GET, process.url("/analytics"), &Value::Null).await.unwrap();
-    let counted = usize::try_from(counted["clicks"].as_u64().unwrap()).unwrap();
+    // A later click is recorded after those of the log.
+    let last = caller.call(Method::GET, process.url("/r/k?utm_source=last"), &Value::Null).await.unwrap();
+    assert_eq!(last.0, StatusCode::FOUND);
+    let clicks = async |query: &str| {
+        let url = process.url(&format!("/analytics{query}"));
+        caller.json(Method::GET, url, &Value::Null).await.unwrap()["clicks"].as_u64().unwrap() as usize
+    };
+    let recorded = async {
+        while clicks("?utm_source=last").await == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, recorded).await.expect("clicks are recorded");
+    let counted = clicks("").await - 1;
     // Each client may have followed the link once more without an answer. No click counts twice.
     assert!(counted <= followed.len() + CLIENTS, "{counted} clicks counted of {}", followed.len());
     let lost = followed.len().saturating_sub(counted);

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -17,6 +18,9 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 use tempfile::TempDir;
+
+/// Much more than a process takes until it listens.
+const TO_LISTEN: Duration = Duration::from_secs(120);
 
 /// A visitor that counts.
 pub(crate) const BROWSER: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0";
@@ -68,10 +72,18 @@ impl Process {
             command.arg("--click-log").arg(click_log.path().join("clicks"));
         }
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-        let address = lines.next().unwrap().strip_prefix("listening on ").unwrap().to_owned();
-        let internal = lines.next().unwrap().strip_prefix("internal on ").unwrap().to_owned();
-        Self { child, address, internal, _click_log: click_log }
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut process =
+            Self { child, address: String::new(), internal: String::new(), _click_log: click_log };
+        let (send, lines) = mpsc::channel();
+        std::thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| send.send(line)));
+        let address = |prefix: &str| {
+            let line = lines.recv_timeout(TO_LISTEN).expect("the process listens");
+            line.strip_prefix(prefix).unwrap().to_owned()
+        };
+        process.address = address("listening on ");
+        process.internal = address("internal on ");
+        process
     }
 
     /// Sends SIGTERM.
@@ -232,4 +244,19 @@ impl Caller {
         assert!(status.is_success(), "{status} {body}");
         Some(body)
     }
+}
+
+/// Returns once exactly this number of clicks is counted.
+pub(crate) async fn counted(caller: &Caller, process: &Process, clicks: u64) {
+    let counted = async || {
+        caller.json(Method::GET, process.url("/analytics"), &Value::Null).await.unwrap()["clicks"]
+            .as_u64()
+            .unwrap()
+    };
+    let all = async {
+        while counted().await != clicks {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), all).await.expect("all clicks are counted");
 }

@@ -64,7 +64,7 @@ const GROUPINGS: [(&str, GroupBy); 28] = [
     ("trigger", GroupBy::Columns(&[("trigger", Column::TRIGGER)])),
     ("triggers", GroupBy::Columns(&[("trigger", Column::TRIGGER)])),
     ("referers", GroupBy::Columns(&[("referer", Column::REFERER)])),
-    ("referer_urls", GroupBy::Columns(&[("refererUrl", Column::REFERER_URL)])),
+    ("referer_urls", GroupBy::Columns(&[("refererUrl", Column::BASE_REFERER_URL)])),
     ("top_folders", GroupBy::Columns(&[("folderId", Column::FOLDER_ID)])),
     ("top_link_tags", GroupBy::Columns(&[("tagId", Column::TAG_ID)])),
     ("top_domains", GroupBy::Columns(&[("domain", Column::DOMAIN)])),

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName};
 use jiff::{SignedDuration, Timestamp};
-use quick_cache::sync::Cache;
+use quick_cache::sync::{Cache, EntryAction, EntryResult};
 use sha2::{Digest, Sha256};
 
 use crate::domain::agent::Agent;
@@ -132,11 +132,56 @@ impl Repeats {
             visitor.update(part);
         }
         let visitor: [u8; 32] = visitor.finalize().into();
-        if self.counted.get(&visitor).is_some_and(|at| now.duration_since(at) < SignedDuration::from_hours(1))
-        {
-            return true;
+        // One step, so that only one of two visits at once finds that the visitor was not counted.
+        let entry = self.counted.entry(&visitor, None, |_, at| {
+            let is_recent = now.duration_since(*at) < SignedDuration::from_hours(1);
+            if !is_recent {
+                *at = now;
+            }
+            EntryAction::Retain(is_recent)
+        });
+        match entry {
+            EntryResult::Retained(is_recent) => is_recent,
+            EntryResult::Vacant(place) => {
+                // It is refused only if the cache was emptied meanwhile.
+                let _refused = place.insert(now);
+                false
+            }
+            EntryResult::Removed(..) | EntryResult::Replaced(..) | EntryResult::Timeout => false,
         }
-        self.counted.insert(visitor, now);
-        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::domain::click::Click;
+
+    #[test]
+    fn a_visitor_counts_once_an_hour_also_in_visits_at_once() {
+        const AT_ONCE: usize = 4;
+        const VISITORS: usize = 5_000;
+        let (repeats, start) = (Repeats::default(), Barrier::new(AT_ONCE));
+        let click = Click::new("link_1", Timestamp::UNIX_EPOCH);
+        for (hours, expected) in [(0, VISITORS), (0, 0), (1, VISITORS)] {
+            let (counted, now) =
+                (AtomicUsize::new(0), Timestamp::UNIX_EPOCH + SignedDuration::from_hours(hours));
+            std::thread::scope(|threads| {
+                for _ in 0..AT_ONCE {
+                    threads.spawn(|| {
+                        start.wait();
+                        for visitor in 0..VISITORS {
+                            if !repeats.is_repeated(&(&click).into(), now, &visitor.to_string(), None) {
+                                counted.fetch_add(1, Ordering::Relaxed);
+                            }
+                        }
+                    });
+                }
+            });
+            assert_eq!(counted.into_inner(), expected, "after {hours} h");
+        }
     }
 }
