@@ -217,6 +217,17 @@ impl Config {
         }
     }
 
+    /// The matches of classes that no request reaches, because an earlier one of another rule matches all of its requests: the class, the place of
+    /// the match in the class, and the rule of the earlier one.
+    pub fn hidden(&self) -> impl Iterator<Item = (usize, usize, Rule)> {
+        self.rules.iter().enumerate().filter_map(|(place, (of, rule))| {
+            let Rule::Class(class) = *rule else { return None };
+            let before = self.rules.get(..place)?;
+            let (_, by) = before.iter().find(|(earlier, by)| by != rule && earlier.covers(of))?;
+            Some((class, before.iter().filter(|(_, of)| of == rule).count(), *by))
+        })
+    }
+
     /// The name of a class.
     #[must_use]
     pub fn class_name(&self, class: usize) -> &str {

@@ -243,6 +243,85 @@ fn paths_are_classed_by_the_first_match_below_the_base_path() {
 }
 
 #[test]
+fn a_segment_in_braces_stands_for_any_one_under_all_readings() {
+    let config = Config::from_json(
+        br#"{"plans": {"free": {"standard": ["60/minute"]}},
+            "classes": [{"name": "reports", "match": [{"methods": ["GET"], "path": "/users/{id}/reports"}]},
+                        {"name": "own", "match": [{"path_prefix": "/users/me"}]},
+                        {"name": "user", "match": [{"path": "/users/{id}"}, {"path_prefix": "/users/{id}/files"}]}]}"#,
+    )
+    .unwrap();
+    let rows = [
+        ("/users/1/reports", Ok("reports")),
+        ("/users/1/reports/", Ok("reports")),
+        ("/users/%7Bid%7D/reports", Ok("reports")),
+        ("/users/me/reports", Ok("reports")),
+        ("/users/me", Ok("own")),
+        ("/users/1", Ok("user")),
+        ("/users/1/files/a/b", Ok("user")),
+        ("/users", Ok("standard")),
+        ("/users/1/2/reports", Ok("standard")),
+        // One upstream reads another segment.
+        ("/users/1%2F2/reports", Err(AmbiguousPath)),
+        ("/users/1%2Freports", Err(AmbiguousPath)),
+        ("/users//reports", Err(AmbiguousPath)),
+        ("/users/../reports", Err(AmbiguousPath)),
+        ("/users/1//reports", Err(AmbiguousPath)),
+        // All upstreams read the same class.
+        ("/users/1;a=b/reports", Ok("reports")),
+        ("/users/1;a=b", Ok("user")),
+    ];
+    for (path, expected) in rows {
+        let found = config.rule(b"GET", Some(path.as_bytes())).map(|rule| match rule {
+            Rule::Class(class) => config.class_name(class),
+            other => panic!("{path}: {other:?}"),
+        });
+        assert_eq!(found, expected, "{path}");
+    }
+}
+
+#[test]
+fn the_paths_of_an_openapi_document_are_classes_as_they_stand() {
+    let document = include_bytes!("../../../backend/openapi.json");
+    let document: serde_json::Value = serde_json::from_slice(document).unwrap();
+    let paths: Vec<_> = document["paths"].as_object().unwrap().keys().collect();
+    let classes = paths
+        .iter()
+        .enumerate()
+        .map(|(place, path)| serde_json::json!({"name": format!("c{place}"), "match": [{"path": path}]}));
+    let json = serde_json::json!({
+        "plans": {"free": {"standard": ["60/minute"]}},
+        "classes": classes.collect::<Vec<_>>(),
+    });
+    let config = Config::from_json(json.to_string().as_bytes()).unwrap();
+    // Whoever pastes them is told which a template above hides.
+    let hidden: Vec<_> = config.hidden().map(|(class, ..)| paths[class].as_str()).collect();
+    assert!(hidden.iter().all(|path| !path.contains('{')), "{hidden:?}");
+    for (place, path) in paths.iter().enumerate() {
+        let called = path.replace("{id}", "ext_a").replace("{event}", "evt_1");
+        let expected = Ok(Rule::Class(place));
+        assert!(
+            hidden.contains(&path.as_str()) || config.rule(b"GET", Some(called.as_bytes())) == expected,
+            "{path}"
+        );
+    }
+    assert!(paths.len() > 15);
+}
+
+#[test]
+fn what_an_earlier_match_hides_is_known() {
+    let config = Config::from_json(
+        br#"{"plans": {"free": {"standard": ["60/minute"]}}, "usage_path": "/quota",
+            "exempt": [{"methods": ["GET"], "path_prefix": "/r"}],
+            "classes": [{"name": "user", "match": [{"path_prefix": "/users"}, {"path": "/users/{id}"}]},
+                        {"name": "rest", "match": [{"path": "/links"}, {"path": "/users/{id}/reports"}, {"methods": ["GET"], "path": "/r/{key}"}, {"methods": ["GET"], "path": "/quota"}]}]}"#,
+    )
+    .unwrap();
+    let hidden: Vec<_> = config.hidden().collect();
+    assert_eq!(hidden, [(1, 1, Rule::Class(0)), (1, 2, Rule::Exempt), (1, 3, Rule::Usage)]);
+}
+
+#[test]
 fn an_upstreams_reading_of_paths_can_be_declared() {
     let rule = |declared: &str, path: &str| {
         let fields = format!(
