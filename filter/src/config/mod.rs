@@ -33,6 +33,7 @@ pub use self::digest::{digest, parse_key};
 pub use self::directory::DirectorySettings;
 pub use self::fleet::FleetSettings;
 pub use self::headers::{AllowOrigin, HeaderOptions, LimitHeader, UpstreamHeaders};
+pub(crate) use self::leaf::instant;
 pub use self::operators::OperatorSettings;
 pub use self::plans::{Catalog, Class, Entitlement, Entitlements, NO_PLAN};
 pub use self::rate::Grants;

@@ -6,6 +6,7 @@ use super::*;
 use crate::quota::Mode;
 use crate::read::NonEmpty;
 use crate::request::readings::AmbiguousPath;
+use crate::time::Timestamp;
 use crate::window::Window;
 
 /// A configuration with `field` beside the least that is needed.
@@ -240,6 +241,45 @@ fn paths_are_classed_by_the_first_match_below_the_base_path() {
         };
         assert_eq!(config.class_name(found), class, "{method} {path:?}");
     }
+}
+
+#[test]
+fn billing_periods_begin_at_the_anchors_of_the_subscriber_and_of_its_organisation() {
+    let subscriber = |id: &str, byte: &str, anchor: &str, parent: &str| {
+        format!(
+            r#"{{"id": "{id}", "plan": "pro", "keys": ["sha256:{}"], {anchor}
+                "parent": {{"organisation": "acme", {parent} "limits": {{"standard": ["9/billing_year"]}}}}}}"#,
+            byte.repeat(32)
+        )
+    };
+    let config = |second: &str| {
+        let json = format!(
+            r#"{{"plans": {{"pro": {{"standard": ["5/minute", "7/billing_month"]}}}}, "subscribers": [{}, {}]}}"#,
+            subscriber(
+                "a",
+                "aa",
+                r#""billing_anchor": "2026-01-31T09:30:00Z","#,
+                r#""billing_anchor": "2024-02-29","#
+            ),
+            subscriber("b", "bb", "", second),
+        );
+        Config::from_json(json.as_bytes())
+    };
+    let same = config(r#""billing_anchor": "2024-02-29","#).unwrap();
+    let quotas = |byte: u8| {
+        let (_, agreement) = same.subscribers.get(&[byte; 32]).unwrap();
+        let now = Timestamp::from_seconds(1_795_910_400); // 2026-11-29
+        let quotas = agreement.entitlements[0].quotas().iter();
+        quotas.map(|quota| (quota.name.clone(), quota.window.at(now).end)).skip(1).collect::<Vec<_>>()
+    };
+    let of_acme = ("organisation".to_owned(), 1_803_772_800); // 2027-02-28
+    assert_eq!(quotas(0xaa), [("standard-billing_month".to_owned(), 1_796_031_000), of_acme.clone()]); // 2026-11-30T09:30
+    assert_eq!(quotas(0xbb), [("standard-billing_month".to_owned(), 1_796_083_200), of_acme]); // 2026-12-01
+    let refused = config("").unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        "subscribers[1].parent.billing_anchor: subscribers[0] gives the same organisation another billing_anchor"
+    );
 }
 
 #[test]

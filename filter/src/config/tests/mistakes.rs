@@ -126,7 +126,7 @@ fn every_mistake_has_its_message_and_its_path() {
         ),
         (
             r#""subscribers": [{"id": "a", "plan": "free", "limits": {"analytics": ["2/sec"]}}]"#.to_owned(),
-            r#"subscribers[0].limits.*[0]: unknown unit, expected second, minute, hour, day or month"#,
+            r#"subscribers[0].limits.*[0]: unknown unit, expected second, minute, hour, day, week, month, year, billing_month or billing_year"#,
         ),
         (
             r#""subscribers": [{"id": "a", "plan": "free", "limits": {"bulk": ["2/second"]}}]"#.to_owned(),
