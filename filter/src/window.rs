@@ -114,13 +114,14 @@ impl Window {
     /// The window with this index.
     #[must_use]
     pub fn period(self, index: u32) -> Period {
-        let start = |index: u64| match self.seconds() {
-            Some(length) => index * u64::from(length.get()),
-            None => self.calendar().start(index),
-        };
-        Period { index, start: start(index.into()), end: start(u64::from(index) + 1) }
+        let Some(length) = self.seconds() else { return self.calendar().period(index) };
+        let length = u64::from(length.get());
+        let start = u64::from(index) * length;
+        Period { index, start, end: start + length }
     }
 
+    // Out of line, as what follows from it: a compiler would compute it for every request, before it knows whether a window is of this kind.
+    #[inline(never)]
     fn calendar(self) -> Calendar {
         let (kind, place) = (self.0 & KIND, u64::from(self.0 & !KIND));
         let (days, second) = (place / u64::from(DAY), place % u64::from(DAY));
@@ -174,7 +175,6 @@ impl Window {
 }
 
 impl Calendar {
-    // Out of line: a compiler would compute it for every request, before it knows whether a window is of this kind.
     #[inline(never)]
     fn index_at(&self, seconds: u64) -> u32 {
         let index = match *self {
@@ -188,6 +188,11 @@ impl Calendar {
         u32::try_from(index).unwrap_or(u32::MAX)
     }
 
+    #[inline(never)]
+    fn period(&self, index: u32) -> Period {
+        Period { index, start: self.start(index.into()), end: self.start(u64::from(index) + 1) }
+    }
+
     fn start(&self, index: u64) -> u64 {
         match *self {
             Self::Weeks => (index * u64::from(WEEK)).saturating_sub(BEFORE_MONDAY),
@@ -195,7 +200,8 @@ impl Calendar {
                 let month = (index * months + first).checked_sub(if anchored { months } else { 0 });
                 month.map_or(0, |month| {
                     // The last day of a month that is too short.
-                    month_start(month) + day.min(days(month) - 1) * u64::from(DAY) + second
+                    let day = if day < 28 { day } else { day.min(days(month) - 1) };
+                    month_start(month) + day * u64::from(DAY) + second
                 })
             }
         }
