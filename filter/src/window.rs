@@ -104,24 +104,43 @@ impl Window {
 
     /// The index of the window in which `now` falls.
     #[must_use]
+    #[inline(always)]
     pub fn index_at(self, now: Timestamp) -> u32 {
         match self.seconds() {
             Some(length) => u32::try_from(now.seconds() / u64::from(length.get())).unwrap_or(u32::MAX),
-            None => self.calendar().index_at(now.seconds()),
+            None => self.calendar_index_at(now.seconds()),
+        }
+    }
+
+    // Out of line: a compiler would compute it for every request, before it knows which window it has.
+    #[inline(never)]
+    fn calendar_index_at(self, seconds: u64) -> u32 {
+        match self {
+            Self::CALENDAR_MONTH => month_at(seconds),
+            _ => self.calendar().index_at(seconds),
         }
     }
 
     /// The window with this index.
     #[must_use]
+    #[inline]
     pub fn period(self, index: u32) -> Period {
-        let Some(length) = self.seconds() else { return self.calendar().period(index) };
+        let Some(length) = self.seconds() else { return self.calendar_period(index) };
         let length = u64::from(length.get());
         let start = u64::from(index) * length;
         Period { index, start, end: start + length }
     }
 
-    // Out of line, as what follows from it: a compiler would compute it for every request, before it knows whether a window is of this kind.
     #[inline(never)]
+    fn calendar_period(self, index: u32) -> Period {
+        let (this, next) = (u64::from(index), u64::from(index) + 1);
+        if self == Self::CALENDAR_MONTH {
+            return Period { index, start: month_start(this), end: month_start(next) };
+        }
+        let calendar = self.calendar();
+        Period { index, start: calendar.start(this), end: calendar.start(next) }
+    }
+
     fn calendar(self) -> Calendar {
         let (kind, place) = (self.0 & KIND, u64::from(self.0 & !KIND));
         let (days, second) = (place / u64::from(DAY), place % u64::from(DAY));
@@ -175,7 +194,6 @@ impl Window {
 }
 
 impl Calendar {
-    #[inline(never)]
     fn index_at(&self, seconds: u64) -> u32 {
         let index = match *self {
             Self::Weeks => (seconds + BEFORE_MONDAY) / u64::from(WEEK),
@@ -186,11 +204,6 @@ impl Calendar {
             }
         };
         u32::try_from(index).unwrap_or(u32::MAX)
-    }
-
-    #[inline(never)]
-    fn period(&self, index: u32) -> Period {
-        Period { index, start: self.start(index.into()), end: self.start(u64::from(index) + 1) }
     }
 
     fn start(&self, index: u64) -> u64 {
