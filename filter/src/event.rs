@@ -52,6 +52,8 @@ table! {
         OrganisationGivenBack = ("weir.organisation.given_back_total", has_organisations),
         /// A malformed entry of the counters was begun again.
         CountersRepaired = ("weir.counters.repaired_total", |_| true),
+        /// A live count of a window that no quota has any more lost its place in a full record.
+        CountsDropped = ("weir.counters.dropped_total", |_| true),
         /// A call of the ledger was answered.
         FleetCallAnswered = ("weir.result=.=answered;.;fleet_calls_total", in_fleet),
         /// A call of the ledger had no good answer.

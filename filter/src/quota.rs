@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::read::words;
 use crate::time::Timestamp;
-use crate::window::{HOUR, Window};
+use crate::window::{Anchor, HOUR, Window};
 
 words! {
     /// Whether requests beyond a quota are refused.
@@ -41,11 +41,9 @@ impl Quota {
     #[must_use]
     pub fn per_hour(&self) -> u64 {
         let limit = u64::from(self.limit.get());
-        match self.window {
-            Window::Seconds(length) if length.get() < HOUR => {
-                limit * u64::from(HOUR) / u64::from(length.get())
-            }
-            Window::Seconds(_) | Window::CalendarMonth => limit,
+        match self.window.seconds() {
+            Some(length) if length.get() < HOUR => limit * u64::from(HOUR) / u64::from(length.get()),
+            Some(_) | None => limit,
         }
     }
 }
@@ -57,7 +55,7 @@ pub struct QuotaSet {
     quotas: Vec<Quota>,
     /// How many of them are the caller's; the rest are the organisation's.
     own: usize,
-    /// `RateLimit-Policy`, unless it changes with the month.
+    /// `RateLimit-Policy`, unless it changes with the month or the year.
     policy: Option<String>,
 }
 
@@ -73,9 +71,24 @@ impl QuotaSet {
     pub fn with_shared(mut quotas: Vec<Quota>, shared: Vec<Quota>) -> Self {
         let own = quotas.len();
         quotas.extend(shared);
-        let calendar = quotas.iter().any(|quota| quota.window == Window::CalendarMonth);
+        let calendar = quotas.iter().any(|quota| quota.window.seconds().is_none());
         let policy = (!calendar).then(|| policy(&quotas, Timestamp::from_seconds(0)));
         Self { quotas, own, policy }
+    }
+
+    /// The same for a subscriber and its organisation whose billing periods begin there; `None` if no quota has one.
+    #[must_use]
+    pub fn anchored(&self, own: Option<Anchor>, shared: Option<Anchor>) -> Option<Self> {
+        let mut anchored = self.quotas.clone();
+        for (place, quota) in anchored.iter_mut().enumerate() {
+            let anchor = if place < self.own { own } else { shared };
+            quota.window = quota.window.anchored(anchor.unwrap_or_default());
+        }
+        (anchored != self.quotas).then_some(Self {
+            quotas: anchored,
+            own: self.own,
+            policy: self.policy.clone(),
+        })
     }
 
     /// The caller's quotas.
@@ -106,7 +119,7 @@ impl QuotaSet {
     }
 }
 
-/// The value of `RateLimit-Policy` at `now`: `"standard";q=60;w=60`; of a month `w` is its actual length.
+/// The value of `RateLimit-Policy` at `now`: `"standard";q=60;w=60`; of months and years `w` is the actual length.
 fn policy(quotas: &[Quota], now: Timestamp) -> String {
     list(quotas.iter().map(|quota| {
         let period = quota.window.at(now);

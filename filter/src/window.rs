@@ -10,42 +10,90 @@ pub(crate) const MINUTE: u32 = 60;
 pub(crate) const HOUR: u32 = 60 * MINUTE;
 pub(crate) const DAY: u32 = 24 * HOUR;
 
+const WEEK: u32 = 7 * DAY;
+
+/// The bits of a [`Window::code`] that say which kind of window it is, and those that say where in it a subscriber's periods begin.
+const KIND: u32 = 0xF000_0000;
+const WEEKS: u32 = 1 << 28;
+const YEARS: u32 = 2 << 28;
+const BILLING_MONTHS: u32 = 3 << 28;
+const BILLING_YEARS: u32 = 4 << 28;
+
 /// The units of windows: the name, the letter that stands for it in a duration, and its [`Window::code`].
-pub(crate) const UNITS: [(&str, &str, u32); 5] =
-    [("second", "s", 1), ("minute", "m", MINUTE), ("hour", "h", HOUR), ("day", "d", DAY), ("month", "", 0)];
+pub(crate) const UNITS: [(&str, &str, u32); 9] = [
+    ("second", "s", 1),
+    ("minute", "m", MINUTE),
+    ("hour", "h", HOUR),
+    ("day", "d", DAY),
+    ("week", "", WEEKS),
+    ("month", "", 0),
+    ("year", "", YEARS),
+    ("billing_month", "", BILLING_MONTHS),
+    ("billing_year", "", BILLING_YEARS),
+];
+
+/// The place of an instant in its year, at which a subscriber's billing periods begin: the month and the day, both from 0, and the second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Anchor(u32);
+
+impl Anchor {
+    /// The place of a date, as year from 1970 on, month and day, and of a second of it. `None` if there is no such day.
+    pub(crate) fn of((year, month, day): (u32, u32, u32), second: u32) -> Option<Self> {
+        let (month, day) = (month.checked_sub(1).filter(|month| *month < 12)?, day.checked_sub(1)?);
+        let since_1970 = u64::from(year.checked_sub(1970)? * 12 + month);
+        let is_day = u64::from(day) < days(since_1970);
+        is_day.then_some(Self((month * 31 + day) * DAY + second))
+    }
+}
 
 /// The length of a quota's window; the draft's `w`.
 ///
-/// Windows of a fixed length are aligned to the Unix epoch, so a day is a UTC day, and a month is the UTC calendar's: all
-/// workers and gateways agree on where a window starts without talking to each other.
+/// Windows of a fixed length are aligned to the Unix epoch, so a day is a UTC day. Weeks begin on Monday, and months and years are the UTC
+/// calendar's: all workers and gateways agree on where a window starts without talking to each other. Billing months and years begin where the
+/// subscriber's [`Anchor`] says, which is a part of the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Window {
-    /// The UTC calendar month.
-    CalendarMonth,
-    /// This many seconds.
-    Seconds(NonZeroU32),
-}
+pub struct Window(u32);
 
 /// One window in time: `[start, end)` in seconds since the epoch, and its place in the sequence of such windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Period {
-    /// How many windows of this length ended between the epoch and this one's start.
+    /// How many windows of this kind ended between the epoch and this one's start.
     pub index: u32,
-    /// First second, inclusive.
+    /// First second, inclusive. 0 for a window that began before the epoch.
     pub start: u64,
     /// The second at which the next window starts.
     pub end: u64,
 }
 
+/// The kinds of windows that have no length of their own in seconds from the epoch on.
+enum Calendar {
+    Weeks,
+    /// So many months, and where in them a window begins: after so many months, days and seconds. `anchored` windows may begin before the epoch.
+    Months {
+        months: u64,
+        first: u64,
+        day: u64,
+        second: u64,
+        anchored: bool,
+    },
+}
+
 impl Window {
     /// One minute.
-    pub const MINUTE: Self = Self::whole(MINUTE);
+    pub const MINUTE: Self = Self(MINUTE);
+    /// The UTC calendar month.
+    pub const CALENDAR_MONTH: Self = Self(0);
 
-    const fn whole(seconds: u32) -> Self {
-        match NonZeroU32::new(seconds) {
-            Some(seconds) => Self::Seconds(seconds),
-            None => Self::CalendarMonth,
-        }
+    /// A window of this many seconds, of at most 366 days.
+    #[must_use]
+    pub const fn of_seconds(seconds: NonZeroU32) -> Self {
+        Self(seconds.get())
+    }
+
+    /// The length of a window that begins at a multiple of it; `None` for weeks, months and years.
+    #[must_use]
+    pub const fn seconds(self) -> Option<NonZeroU32> {
+        if self.0 & KIND == 0 { NonZeroU32::new(self.0) } else { None }
     }
 
     /// The window in which `now` falls.
@@ -56,55 +104,88 @@ impl Window {
 
     /// The index of the window in which `now` falls.
     #[must_use]
+    #[inline(always)]
     pub fn index_at(self, now: Timestamp) -> u32 {
+        match self.seconds() {
+            Some(length) => u32::try_from(now.seconds() / u64::from(length.get())).unwrap_or(u32::MAX),
+            None => self.calendar_index_at(now.seconds()),
+        }
+    }
+
+    // Out of line: a compiler would compute it for every request, before it knows which window it has.
+    #[inline(never)]
+    fn calendar_index_at(self, seconds: u64) -> u32 {
         match self {
-            Self::Seconds(length) => {
-                u32::try_from(now.seconds() / u64::from(length.get())).unwrap_or(u32::MAX)
-            }
-            Self::CalendarMonth => month_at(now.seconds()),
+            Self::CALENDAR_MONTH => month_at(seconds),
+            _ => self.calendar().index_at(seconds),
         }
     }
 
     /// The window with this index.
     #[must_use]
+    #[inline]
     pub fn period(self, index: u32) -> Period {
-        match self {
-            Self::Seconds(length) => {
-                let length = u64::from(length.get());
-                let start = u64::from(index) * length;
-                Period { index, start, end: start + length }
+        let Some(length) = self.seconds() else { return self.calendar_period(index) };
+        let length = u64::from(length.get());
+        let start = u64::from(index) * length;
+        Period { index, start, end: start + length }
+    }
+
+    #[inline(never)]
+    fn calendar_period(self, index: u32) -> Period {
+        let (this, next) = (u64::from(index), u64::from(index) + 1);
+        if self == Self::CALENDAR_MONTH {
+            return Period { index, start: month_start(this), end: month_start(next) };
+        }
+        let calendar = self.calendar();
+        Period { index, start: calendar.start(this), end: calendar.start(next) }
+    }
+
+    fn calendar(self) -> Calendar {
+        let (kind, place) = (self.0 & KIND, u64::from(self.0 & !KIND));
+        let (days, second) = (place / u64::from(DAY), place % u64::from(DAY));
+        let anchored = kind == BILLING_MONTHS || kind == BILLING_YEARS;
+        match kind {
+            WEEKS => Calendar::Weeks,
+            YEARS | BILLING_YEARS => {
+                Calendar::Months { months: 12, first: days / 31, day: days % 31, second, anchored }
             }
-            Self::CalendarMonth => {
-                Period { index, start: month_start(index), end: month_start(index.saturating_add(1)) }
-            }
+            _ => Calendar::Months { months: 1, first: 0, day: days, second, anchored },
         }
     }
 
-    /// The `u32` that stands for this window in a counter's record: its seconds, 0 for a month.
+    /// The same for a subscriber whose periods begin at this place, if it is a billing period.
+    #[must_use]
+    pub fn anchored(self, Anchor(place): Anchor) -> Self {
+        match self.0 & KIND {
+            BILLING_MONTHS => Self(BILLING_MONTHS | (place % (31 * DAY))),
+            BILLING_YEARS => Self(BILLING_YEARS | place),
+            _ => self,
+        }
+    }
+
+    /// The `u32` that stands for this window in a counter's record: its seconds, 0 for a month, and of others the kind in the highest bits.
     #[must_use]
     pub const fn code(self) -> u32 {
-        match self {
-            Self::CalendarMonth => 0,
-            Self::Seconds(length) => length.get(),
-        }
+        self.0
     }
 
     /// The window that [`Window::code`] stands for.
     #[must_use]
     pub const fn from_code(code: u32) -> Self {
-        Self::whole(code)
+        Self(code)
     }
 
     /// The window of one unit.
     #[must_use]
     pub fn named(unit: &str) -> Option<Self> {
-        UNITS.iter().find(|(name, ..)| *name == unit).map(|(.., code)| Self::from_code(*code))
+        UNITS.iter().find(|(name, ..)| *name == unit).map(|(.., code)| Self(*code))
     }
 
-    /// How a quota of this window ends the sentence "60 requests per …", and the end of a derived quota name: `minute`, `month`, `90s`.
+    /// The end of a derived quota name: `minute`, `month`, `billing_month`, `90s`.
     #[must_use]
     pub fn name(self) -> Cow<'static, str> {
-        let code = self.code();
+        let code = if self.0 & KIND == 0 { self.0 } else { self.0 & KIND };
         match UNITS.iter().find(|(.., of_unit)| *of_unit == code) {
             Some((name, ..)) => Cow::Borrowed(name),
             None => Cow::Owned(format!("{code}s")),
@@ -112,30 +193,64 @@ impl Window {
     }
 }
 
+impl Calendar {
+    fn index_at(&self, seconds: u64) -> u32 {
+        let index = match *self {
+            Self::Weeks => (seconds + BEFORE_MONDAY) / u64::from(WEEK),
+            Self::Months { months, anchored, .. } => {
+                let last = u64::from(month_at(seconds)) / months + u64::from(anchored);
+                // A window that begins later in this month or year has not begun yet.
+                last - u64::from(anchored && self.start(last) > seconds)
+            }
+        };
+        u32::try_from(index).unwrap_or(u32::MAX)
+    }
+
+    fn start(&self, index: u64) -> u64 {
+        match *self {
+            Self::Weeks => (index * u64::from(WEEK)).saturating_sub(BEFORE_MONDAY),
+            Self::Months { months, first, day, second, anchored } => {
+                let month = (index * months + first).checked_sub(if anchored { months } else { 0 });
+                month.map_or(0, |month| {
+                    // The last day of a month that is too short.
+                    let day = if day < 28 { day } else { day.min(days(month) - 1) };
+                    month_start(month) + day * u64::from(DAY) + second
+                })
+            }
+        }
+    }
+}
+
+/// From the Monday before the epoch, which was a Thursday.
+const BEFORE_MONDAY: u64 = 3 * DAY as u64;
+
 /// The average length of a month in seconds: 400 years have 146,097 days.
 const AVERAGE_MONTH: u64 = 146_097 * DAY as u64 / 4800;
 
 /// The number of months between January 1970 and the month of this second.
-// Out of line: a compiler would compute it for every request, before it knows whether a window is a month.
-#[inline(never)]
 fn month_at(seconds: u64) -> u32 {
     let mut month = u32::try_from(seconds / AVERAGE_MONTH).unwrap_or(u32::MAX);
     // No month starts more than two days before or after an average one would.
-    if month_start(month) > seconds {
+    if month_start(month.into()) > seconds {
         month = month.saturating_sub(1);
-    } else if month_start(month.saturating_add(1)) <= seconds {
+    } else if month_start(u64::from(month) + 1) <= seconds {
         month = month.saturating_add(1);
     }
     month
 }
 
 /// The first second of the month `month` months after January 1970, in the proleptic Gregorian calendar.
-fn month_start(month: u32) -> u64 {
+fn month_start(month: u64) -> u64 {
     // In years that start in March, the leap day is the last, and the lengths of the months repeat every five: 153 days.
-    let since_march = u64::from(month) + 1970 * 12 - 2;
+    let since_march = month + 1970 * 12 - 2;
     let (year, month) = (since_march / 12, since_march % 12);
     let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5;
     (days - DAYS_BEFORE_1970) * u64::from(DAY)
+}
+
+/// The days of that month.
+fn days(month: u64) -> u64 {
+    (month_start(month + 1) - month_start(month)) / u64::from(DAY)
 }
 
 /// Days from 1 March of the year 0 to 1 January 1970.
@@ -161,6 +276,12 @@ mod tests {
             ("month", "2026-02-28T23:59:59Z", "2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z"),
             ("month", "2028-02-29T12:00:00Z", "2028-02-01T00:00:00Z", "2028-03-01T00:00:00Z"),
             ("month", "2026-12-31T23:59:59Z", "2026-12-01T00:00:00Z", "2027-01-01T00:00:00Z"),
+            ("week", "2026-11-29T23:59:59Z", "2026-11-23T00:00:00Z", "2026-11-30T00:00:00Z"),
+            ("week", "2026-11-30T00:00:00Z", "2026-11-30T00:00:00Z", "2026-12-07T00:00:00Z"),
+            ("week", "1970-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "1970-01-05T00:00:00Z"),
+            ("year", "2028-12-31T23:59:59Z", "2028-01-01T00:00:00Z", "2029-01-01T00:00:00Z"),
+            ("billing_month", "2026-02-28T23:59:59Z", "2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z"),
+            ("billing_year", "2026-02-28T23:59:59Z", "2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z"),
         ];
         for (window, now, start, end) in rows {
             let period = window.parse::<Window>().unwrap().at(at(now));
@@ -175,7 +296,8 @@ mod tests {
     #[test]
     fn a_window_survives_its_code_and_a_period_its_index() {
         for window in
-            ["second", "minute", "day", "month", "90s"].map(|window| window.parse::<Window>().unwrap())
+            ["second", "minute", "day", "month", "90s", "week", "year", "billing_month", "billing_year"]
+                .map(|window| window.parse::<Window>().unwrap())
         {
             let period = window.at(at("2026-11-21T02:03:04Z"));
             assert_eq!(Window::from_code(window.code()), window);
@@ -184,12 +306,91 @@ mod tests {
     }
 
     #[test]
+    fn weeks_and_years_are_those_of_the_calendar_for_a_hundred_years() {
+        use jiff::civil::Weekday;
+        let mut day = jiff::civil::Date::new(1970, 1, 1).unwrap();
+        let second = |date: jiff::civil::Date| {
+            date.to_zoned(jiff::tz::TimeZone::UTC).unwrap().timestamp().as_second().max(0).unsigned_abs()
+        };
+        while day.year() < 2071 {
+            let now = Timestamp::from_seconds(second(day) + 43_200);
+            let monday = day.nth_weekday(-1, Weekday::Monday).unwrap();
+            let monday = if day.weekday() == Weekday::Monday { day } else { monday };
+            let week = Window::named("week").unwrap().at(now);
+            assert_eq!(
+                (week.start, week.end),
+                (second(monday), second(monday.saturating_add(jiff::Span::new().days(7)))),
+                "{day}"
+            );
+            let year = Window::named("year").unwrap().at(now);
+            let expected = [day.first_of_year(), day.last_of_year().tomorrow().unwrap()].map(second);
+            assert_eq!([year.start, year.end], expected, "{day}");
+            day = day.tomorrow().unwrap();
+        }
+    }
+
+    /// When the periods of so many months begin in the hundred years from 1970 on, by a date library: on the anchor's day, or the last of a shorter
+    /// month.
+    fn starts(anchor: jiff::civil::DateTime, months: i32) -> Vec<u64> {
+        // A month's periods are those of its day in any month.
+        let first = jiff::civil::Date::new(1970, if months == 1 { 1 } else { anchor.month() }, 1).unwrap();
+        let start = |period: i32| {
+            let month = first.saturating_add(jiff::Span::new().months(period * months));
+            let day = month.with().day(anchor.day().min(month.days_in_month())).build().unwrap();
+            let start = day.to_datetime(anchor.time()).to_zoned(jiff::tz::TimeZone::UTC).unwrap();
+            start.timestamp().as_second().max(0).unsigned_abs()
+        };
+        (-1..100 * 12 / months + 1).map(start).collect()
+    }
+
+    #[test]
+    fn billing_periods_begin_where_a_date_library_says_for_a_hundred_years() {
+        let anchors = [
+            "2026-01-31T00:00:00Z",
+            "2026-01-30T23:59:59Z",
+            "2026-01-29T12:34:56Z",
+            "2026-02-28T00:00:00Z",
+            "2024-02-29T06:00:00Z",
+            "2026-03-31T18:00:01Z",
+            "2026-04-30T00:00:00Z",
+            "2026-12-31T23:59:59Z",
+            "2026-01-01T00:00:00Z",
+            "2026-07-15T09:30:00Z",
+        ];
+        for anchor in anchors {
+            let civil: jiff::Timestamp = anchor.parse().unwrap();
+            let civil = civil.to_zoned(jiff::tz::TimeZone::UTC).datetime();
+            for (unit, months) in [("billing_month", 1), ("billing_year", 12)] {
+                let window = Window::named(unit).unwrap().anchored(crate::config::instant(anchor).unwrap());
+                for between in starts(civil, months).windows(2) {
+                    let (start, end) = (between[0], between[1]);
+                    for now in [start, end.saturating_sub(1)] {
+                        let period = window.at(Timestamp::from_seconds(now));
+                        assert!(
+                            end == 0 || (period.start, period.end) == (start, end),
+                            "{unit} of {anchor} at {now}: {period:?}, not {start} to {end}"
+                        );
+                    }
+                    if end > 0 {
+                        let (now, before) = (Timestamp::from_seconds(end), Timestamp::from_seconds(end - 1));
+                        assert_eq!(
+                            window.index_at(now),
+                            window.index_at(before) + 1,
+                            "{unit} of {anchor} at {end}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
     fn months_are_those_of_the_calendar() {
         let mut first = jiff::civil::Date::new(1970, 1, 1).unwrap();
-        for month in 0..12 * 8000 {
+        for month in 0..12 * 8000_u32 {
             let start =
                 first.to_zoned(jiff::tz::TimeZone::UTC).unwrap().timestamp().as_second().unsigned_abs();
-            assert_eq!(month_start(month), start, "{first}");
+            assert_eq!(month_start(month.into()), start, "{first}");
             assert_eq!(
                 (month_at(start), month_at(start.saturating_sub(1))),
                 (month, month.saturating_sub(1)),
@@ -201,12 +402,17 @@ mod tests {
 
     #[test]
     fn the_ends_of_time_are_windows_too() {
-        for window in [Window::from_code(1), Window::CalendarMonth] {
+        let codes = [1, u32::MAX, KIND, BILLING_MONTHS - 1, WEEKS - 1];
+        let anchored = [0, 12 * 31 * DAY - 1]
+            .into_iter()
+            .flat_map(|place| [BILLING_MONTHS, BILLING_YEARS].map(|kind| kind | place));
+        for window in UNITS.map(|(.., code)| code).into_iter().chain(codes).chain(anchored).map(Window) {
             for nanos in [0, u64::MAX] {
                 let period = window.at(Timestamp::from_nanos(nanos));
                 assert!(period.start < period.end, "{window:?} at {nanos}: {period:?}");
             }
             assert!(window.period(u32::MAX).start <= window.period(u32::MAX).end);
+            assert!(!window.name().is_empty());
         }
     }
 }

@@ -48,7 +48,7 @@ fn quota(quota: &Quota) -> String {
 fn window(window: Window) -> String {
     const UNITS: [(u32, &str, &str); 4] =
         [(86_400, "day", "d"), (3_600, "hour", "h"), (60, "minute", "m"), (1, "second", "s")];
-    let Window::Seconds(seconds) = window else { return "month".to_owned() };
+    let Some(seconds) = window.seconds() else { return window.name().into_owned() };
     let seconds = seconds.get();
     let unit = UNITS.into_iter().find(|(length, ..)| seconds.is_multiple_of(*length));
     unit.map_or_else(String::new, |(length, name, short)| match seconds / length {

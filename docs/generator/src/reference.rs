@@ -21,7 +21,7 @@ Unknown fields are refused, and so are invalid values. An invalid configuration 
 names the field:
 
 ```text
-plans.pro.standard[0]: \"600/fortnight\": unknown unit, expected second, minute, hour, day or month
+plans.pro.standard[0]: \"600/fortnight\": unknown unit, expected second, minute, hour, day, week, month, year, billing_month or billing_year
 ```
 
 Envoy then does not start or, on an update, keeps its current configuration. Messages about `key_sources`, `subscribers`, `directory` and

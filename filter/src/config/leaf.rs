@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::read::error::ConfigError;
 use crate::read::{Value, forms};
-use crate::window::UNITS;
+use crate::window::{Anchor, UNITS};
 
 /// Defines texts: what the schema says beside the type, the same as a function, and what a text is that does not fit.
 macro_rules! texts {
@@ -195,8 +195,38 @@ fn span(unit: u32) -> &'static str {
 pub(super) fn duration(text: &str) -> Option<Option<u32>> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (count, unit) = text.split_at_checked(digits)?;
-    let unit = UNITS.iter().find(|(_, letter, seconds)| *seconds > 0 && *letter == unit)?.2;
+    let unit = UNITS.iter().find(|(_, letter, _)| !unit.is_empty() && *letter == unit)?.2;
     (!count.is_empty()).then(|| count.parse::<u32>().ok()?.checked_mul(unit))
+}
+
+const INSTANT: &str = "an instant in UTC, from 1970 on, such as 2026-01-31T09:30:00Z or 2026-01-31";
+
+forms! {
+    Anchor: INSTANT,
+    |_definitions| json!({"type": "string", "pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?Z)?$"});
+    Value::Text(text) => instant(&text).ok_or_else(|| ConfigError::new(format!("expected {INSTANT}"))),
+}
+
+/// Reads an instant as RFC 3339 has it, in UTC. The hour of a date alone is 00:00. (A date library would make the module a quarter larger.)
+pub(crate) fn instant(text: &str) -> Option<Anchor> {
+    let numbers = |text: &str, separator: char, lengths: [usize; 3]| {
+        let mut parts = text.split(separator);
+        let numbers = lengths.map(|length| {
+            let part = parts.next().filter(|part| part.len() == length && is_word(part, b""))?;
+            part.parse::<u32>().ok()
+        });
+        let [Some(a), Some(b), Some(c)] = numbers else { return None };
+        parts.next().is_none().then_some((a, b, c))
+    };
+    let (date, time) = match text.split_once('T') {
+        Some((date, time)) => (date, time.strip_suffix('Z')?),
+        None => (text, "00:00:00"),
+    };
+    let (whole, fraction) = time.split_once('.').unwrap_or((time, "0"));
+    let (hour, minute, second) = numbers(whole, ':', [2; 3])?;
+    let is_time = hour < 24 && minute < 60 && second < 60 && is_word(fraction, b"");
+    let second = is_time.then_some((hour * 60 + minute) * 60 + second)?;
+    numbers(date, '-', [4, 2, 2]).and_then(|date| Anchor::of(date, second))
 }
 
 /// The path of a value in the metadata of a request, as a property: its parts joined by NUL.
@@ -215,4 +245,52 @@ forms! {
         }
         Ok(Self(format!("metadata\0{}", parts.join("\0")).into_bytes()))
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instant_is_read_as_a_date_library_reads_it() {
+        let taken = [
+            "2026-01-31T09:30:00Z",
+            "2024-02-29T23:59:59.999999999Z",
+            "1970-01-01T00:00:00.0Z",
+            "9998-12-31T00:00:00Z",
+        ];
+        for text in taken {
+            let datetime =
+                text.parse::<jiff::Timestamp>().unwrap().to_zoned(jiff::tz::TimeZone::UTC).datetime();
+            let date = (datetime.year(), datetime.month(), datetime.day());
+            let date =
+                (date.0.unsigned_abs().into(), date.1.unsigned_abs().into(), date.2.unsigned_abs().into());
+            let seconds = datetime.time().duration_since(jiff::civil::Time::midnight()).as_secs();
+            assert_eq!(instant(text), Anchor::of(date, u32::try_from(seconds).unwrap()), "{text}");
+        }
+        assert_eq!(instant("2026-01-31"), instant("2026-01-31T00:00:00Z"));
+        let refused = [
+            "",
+            "2026",
+            "2026-1-31",
+            "2026-02-29",
+            "2026-13-01",
+            "2026-00-01",
+            "2026-01-00",
+            "1969-12-31",
+            "+026-01-31",
+            "2026-01-31T",
+            "2026-01-31T24:00:00Z",
+            "2026-01-31T09:30Z",
+            "2026-01-31T09:30:00",
+            "2026-01-31T09:30:60Z",
+            "2026-01-31T09:30:00+01:00",
+            "2026-01-31T09:30:00.Z",
+            "2026-01-31T09:30:00.1é",
+            "2026-01-31-01",
+        ];
+        for text in refused {
+            assert_eq!(instant(text), None, "{text}");
+        }
+    }
 }

@@ -33,6 +33,7 @@ pub use self::digest::{digest, parse_key};
 pub use self::directory::DirectorySettings;
 pub use self::fleet::FleetSettings;
 pub use self::headers::{AllowOrigin, HeaderOptions, LimitHeader, UpstreamHeaders};
+pub(crate) use self::leaf::instant;
 pub use self::operators::OperatorSettings;
 pub use self::plans::{Catalog, Class, Entitlement, Entitlements, NO_PLAN};
 pub use self::rate::Grants;
@@ -215,6 +216,17 @@ impl Config {
             }
             Some(_) | None => Ok(rule(None)),
         }
+    }
+
+    /// The matches of classes that no request reaches, because an earlier one of another rule matches all of its requests: the class, the place of
+    /// the match in the class, and the rule of the earlier one.
+    pub fn hidden(&self) -> impl Iterator<Item = (usize, usize, Rule)> {
+        self.rules.iter().enumerate().filter_map(|(place, (of, rule))| {
+            let Rule::Class(class) = *rule else { return None };
+            let before = self.rules.get(..place)?;
+            let (_, by) = before.iter().find(|(earlier, by)| by != rule && earlier.covers(of))?;
+            Some((class, before.iter().filter(|(_, of)| of == rule).count(), *by))
+        })
     }
 
     /// The name of a class.

@@ -11,6 +11,7 @@ use crate::quota::{Quota, QuotaSet};
 use crate::read::error::{At as _, ConfigError, Instead, Quoted, differ, each};
 use crate::read::{Entries, fields};
 use crate::request::readings::Readings;
+use crate::window::Anchor;
 
 /// The plan under which requests without a known key are counted in metrics. No plan of a configuration has this name.
 pub const NO_PLAN: &str = "none";
@@ -68,6 +69,13 @@ impl Entitlement {
             Self::NotInPlan | Self::Unlimited => &[],
             Self::Quotas(quotas) => quotas.quotas(),
         }
+    }
+
+    /// The same for a subscriber and its organisation whose billing periods begin there.
+    pub(super) fn anchored(&self, own: Option<Anchor>, shared: Option<Anchor>) -> Self {
+        let Self::Quotas(quotas) = self else { return self.clone() };
+        let anchored = quotas.anchored(own, shared).map(Arc::new);
+        Self::Quotas(anchored.unwrap_or_else(|| Arc::clone(quotas)))
     }
 }
 

@@ -15,15 +15,16 @@ use crate::read::{Entries, Value, fields, forms};
 use crate::window::{DAY, Window};
 
 fields! {
-    /// A limit in a window: a text such as `"60/minute"`, or an object. The text takes a limit and `second`, `minute`, `hour`, `day` or `month`.
+    /// A limit in a window: a text such as `"60/minute"`, or an object. The text takes a limit and `second`, `minute`, `hour`, `day`, `week`, `month`, `year`, `billing_month`
+    /// or `billing_year`.
     pub struct QuotaTerms as "Quota" derive(Clone, Debug, PartialEq, Eq, Hash)
         or r#"a quota such as "60/minute" or {"limit": 60, "window": "90s"}"#
-            {"type": "string", "pattern": format!("^{LIMIT}/(second|minute|hour|day|month)$")} by Self::from_text,
+            {"type": "string", "pattern": format!("^{LIMIT}/({UNIT})$")} by Self::from_text,
     {
         /// Units in a window. It is at least the cost of the class.
         pub limit: Units,
-        /// `second`, `minute`, `hour`, `day` (UTC), `month` (UTC calendar), or a duration such as `90s`, `5m`, `2h` or `7d`, of at most 366
-        /// days.
+        /// `second`, `minute`, `hour`, `day` (UTC), `week` (from Monday on, UTC), `month` or `year` (UTC calendar), `billing_month` or `billing_year`
+        /// (from the subscriber's `billing_anchor` on), or a duration such as `90s`, `5m`, `2h` or `7d`, of at most 366 days.
         pub window: Window,
         /// Name of the quota in the IETF headers: 1 to 32 of `a-z`, `0-9`, `_` and `-`. The default is the name of the class, followed by
         /// the window if the class has several quotas.
@@ -64,7 +65,7 @@ impl FromStr for QuotaTerms {
         let limit = limit.parse().ok().filter(|_| limit.bytes().all(|byte| byte.is_ascii_digit()));
         let limit = limit.ok_or("the limit must be a whole number from 1 to 4294967295")?;
         let window =
-            Window::named(unit).ok_or("unknown unit, expected second, minute, hour, day or month")?;
+            Window::named(unit).ok_or("unknown unit, expected second, minute, hour, day, week, month, year, billing_month or billing_year")?;
         Ok(Self { limit: Units(limit), window, name: None, mode: Mode::Enforced, refundable: true })
     }
 }
@@ -80,13 +81,13 @@ impl FromStr for Window {
             return Ok(window);
         }
         let seconds = duration(text).ok_or(
-            "unknown window, expected second, minute, hour, day, month or whole seconds, minutes, hours or days such as 90s, 5m, 2h, 7d",
+            "unknown window, expected second, minute, hour, day, week, month, year, billing_month, billing_year or whole seconds, minutes, hours or days such as 90s, 5m, 2h, 7d",
         )?;
         match seconds.map(|seconds| (seconds, NonZeroU32::new(seconds))) {
             Some((seconds, _)) if seconds > LONGEST => {
                 Err(format!("a window of {seconds} s is longer than the longest, 366 days ({LONGEST} s)"))
             }
-            Some((_, Some(seconds))) => Ok(Self::Seconds(seconds)),
+            Some((_, Some(seconds))) => Ok(Self::of_seconds(seconds)),
             Some((_, None)) | None => Err("a window is 1 s to 366 days long".to_owned()),
         }
     }
@@ -94,7 +95,7 @@ impl FromStr for Window {
 
 forms! {
     Window: r#"a window such as "minute" or "90s""#,
-    |_definitions| json!({"type": "string", "pattern": format!("^(second|minute|hour|day|month|{LIMIT}[smhd])$")});
+    |_definitions| json!({"type": "string", "pattern": format!("^({UNIT}|{LIMIT}[smhd])$")});
     Value::Text(text) => text.parse().map_err(|problem: String| ConfigError::new(problem)),
 }
 
@@ -112,6 +113,8 @@ forms! {
 /// A whole number of at least 1. Only the filter checks the upper bound.
 #[cfg(feature = "schema")]
 const LIMIT: &str = "0*[1-9][0-9]*";
+#[cfg(feature = "schema")]
+const UNIT: &str = "second|minute|hour|day|week|month|year|billing_month|billing_year";
 
 #[cfg(test)]
 mod tests {
@@ -133,7 +136,7 @@ mod tests {
             assert!(refused.starts_with(problem), "{text}: {refused}");
         }
         let QuotaTerms { limit, window, .. } = "4294967295/month".parse().unwrap();
-        assert_eq!((limit.0, window), (NonZeroU32::MAX, Window::CalendarMonth));
+        assert_eq!((limit.0, window), (NonZeroU32::MAX, Window::CALENDAR_MONTH));
     }
 
     #[test]
@@ -150,7 +153,7 @@ mod tests {
             assert_eq!(refusal(text), expected, "{text}");
         }
         for text in ["366d", "31622400s", "8784h"] {
-            assert_eq!(text.parse(), Ok(Window::Seconds(NonZeroU32::new(31_622_400).unwrap())), "{text}");
+            assert_eq!(text.parse(), Ok(Window::of_seconds(NonZeroU32::new(31_622_400).unwrap())), "{text}");
         }
     }
 }

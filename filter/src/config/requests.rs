@@ -1,13 +1,16 @@
 //! How requests are matched, and where they carry their key.
 
+#[cfg(feature = "schema")]
+use serde_json::json;
+
 use super::leaf::{HeaderName, MetadataPath, Method, Path, Scheme, Text};
 use crate::read::error::{At as _, ConfigError, Quoted};
 #[cfg(feature = "schema")]
 use crate::read::schema::given;
-use crate::read::{NonEmpty, fields, forms};
+use crate::read::{NonEmpty, Value, fields, forms};
 use crate::request::identity::KeySource;
-use crate::request::path::below;
 use crate::request::readings::Readings;
+use crate::request::template::Template;
 
 fields! {
     /// A condition on requests. All given fields must match, and at least one is required.
@@ -17,18 +20,29 @@ fields! {
     } {
         /// Methods in upper case. `GET` also matches `HEAD`.
         pub(super) methods: Option<NonEmpty<Method>>,
-        /// Exact path. A trailing slash of the request does not matter. Excludes `path_prefix`.
-        pub(super) path: Option<Path>,
-        /// Path and everything below it, by whole segments: `/r` matches `/r/x` and does not match `/rx`. Excludes `path`.
-        pub(super) path_prefix: Option<Path>,
+        /// Exact path. A segment `{name}` stands for any one that is not empty, as in `/users/{id}/reports`. A trailing slash of the request does
+        /// not matter. Excludes `path_prefix`.
+        pub(super) path: Option<Template>,
+        /// Path and everything below it, by whole segments: `/r` matches `/r/x` and does not match `/rx`. A segment `{name}` stands for any one.
+        /// Excludes `path`.
+        pub(super) path_prefix: Option<Template>,
     }
+}
+
+forms! {
+    Template: "a path",
+    |_definitions| {
+        let segment = r"([^/{}*]*|\{[^/{}*]+\})";
+        json!({"type": "string", "pattern": format!("^/{segment}(/{segment})*$")})
+    };
+    Value::Text(text) => Self::new(text).map_err(|error| ConfigError::new(error.to_string())),
 }
 
 impl Match {
     /// Requests to read what is at `path`.
     pub(super) fn get(path: Path) -> Self {
         let methods = NonEmpty(vec![Method("GET".to_owned())]);
-        Self { methods: Some(methods), path: Some(path), path_prefix: None }
+        Self { methods: Some(methods), path: Some(Template::literal(path.0)), path_prefix: None }
     }
 
     fn check_fields(&self) -> Result<(), ConfigError> {
@@ -45,19 +59,43 @@ impl Match {
 
     /// Checks the path by the readings of requests' paths.
     pub(super) fn check(&self, readings: &Readings) -> Result<(), ConfigError> {
-        self.path.as_ref().map_or(Ok(()), |path| check_path(path, readings)).at("path")?;
-        self.path_prefix.as_ref().map_or(Ok(()), |prefix| check_path(prefix, readings)).at("path_prefix")
+        for (field, template) in [("path", &self.path), ("path_prefix", &self.path_prefix)] {
+            if let Some(template) = template {
+                template.check(readings).map_err(|normal| not_normal(template.text(), &normal)).at(field)?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether a request matches. `path` is in normal form and without the base path; `None` for a request that has none.
     pub(super) fn matches(&self, method: &[u8], path: Option<&[u8]>) -> bool {
+        // The path first, because it tells more requests apart.
+        self.path.as_ref().is_none_or(|template| path.is_some_and(|path| template.is(path)))
+            && self
+                .path_prefix
+                .as_ref()
+                .is_none_or(|prefix| path.is_some_and(|path| prefix.is_at_or_above(path)))
+            && self.allows(method)
+    }
+
+    fn allows(&self, method: &[u8]) -> bool {
         let is_allowed =
             |allowed: &Method| allowed.as_bytes() == method || (&**allowed == "GET" && method == b"HEAD");
-        // The path first, because it tells more requests apart.
-        let is_below = |prefix: &Path| path.is_some_and(|path| below(prefix, path).is_some());
-        self.path.as_ref().is_none_or(|expected| path == Some(expected.as_bytes()))
-            && self.path_prefix.as_ref().is_none_or(is_below)
-            && self.methods.as_ref().is_none_or(|NonEmpty(methods)| methods.iter().any(is_allowed))
+        self.methods.as_ref().is_none_or(|NonEmpty(methods)| methods.iter().any(is_allowed))
+    }
+
+    /// Whether it matches every request that `later` matches.
+    pub(super) fn covers(&self, later: &Self) -> bool {
+        let of_later = later.path.as_ref().or(later.path_prefix.as_ref());
+        let covers = |template: &Template, or_below| {
+            of_later.is_some_and(|of_later| template.covers(of_later, or_below))
+        };
+        let are_allowed = |NonEmpty(methods): &NonEmpty<Method>| {
+            methods.iter().all(|method| self.allows(method.as_bytes()))
+        };
+        self.path.as_ref().is_none_or(|path| later.path.is_some() && covers(path, false))
+            && self.path_prefix.as_ref().is_none_or(|prefix| covers(prefix, true))
+            && (self.methods.is_none() || later.methods.as_ref().is_some_and(are_allowed))
     }
 
     /// Whether it depends on the path.
@@ -68,11 +106,13 @@ impl Match {
 
 /// A path with which readings of requests' paths are compared must have one reading: itself.
 pub(super) fn check_path(path: &str, readings: &Readings) -> Result<(), ConfigError> {
-    readings.check(path).map_err(|normal| {
-        let normal = Quoted(&normal);
-        let problem = format!("not in the normal form that requests' paths are compared in; write {normal}");
-        ConfigError::new(problem).given(&Quoted(path))
-    })
+    readings.check(path).map_err(|normal| not_normal(path, &normal))
+}
+
+fn not_normal(path: &str, normal: &str) -> ConfigError {
+    let normal = Quoted(normal);
+    let problem = format!("not in the normal form that requests' paths are compared in; write {normal}");
+    ConfigError::new(problem).given(&Quoted(path))
 }
 
 fields! {
@@ -112,6 +152,24 @@ forms! {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_match_covers_those_that_it_leaves_nothing_to() {
+        let rows = [
+            (r#"{"path_prefix": "/r"}"#, r#"{"methods": ["GET"], "path": "/r/{key}"}"#, true),
+            (r#"{"methods": ["GET"], "path_prefix": "/r"}"#, r#"{"methods": ["HEAD"], "path": "/r"}"#, true),
+            (r#"{"methods": ["HEAD"], "path_prefix": "/r"}"#, r#"{"methods": ["GET"], "path": "/r"}"#, false),
+            (r#"{"methods": ["GET"], "path_prefix": "/r"}"#, r#"{"path": "/r"}"#, false),
+            (r#"{"methods": ["GET"]}"#, r#"{"methods": ["GET"], "path": "/r"}"#, true),
+            (r#"{"path": "/r"}"#, r#"{"path_prefix": "/r"}"#, false),
+            (r#"{"path": "/r"}"#, r#"{"methods": ["GET"]}"#, false),
+        ];
+        for (earlier, later, expected) in rows {
+            let [of, other] =
+                [earlier, later].map(|json| crate::read::document::<Match>(json.as_bytes()).unwrap());
+            assert_eq!(of.covers(&other), expected, "{later} after {earlier}");
+        }
+    }
 
     #[test]
     fn methods_and_paths_match_as_documented() {

@@ -8,6 +8,7 @@ use super::leaf::Text;
 use super::rate::{Grant, Grants};
 use crate::count::fingerprint::KeyDigest;
 use crate::read::fields;
+use crate::window::Anchor;
 
 /// A plan and what replaces its classes, by name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -16,6 +17,8 @@ pub struct Terms {
     pub plan: String,
     /// Classes' names and what is granted in them instead of what the plan grants.
     pub limits: Vec<(String, Grant)>,
+    /// Where its billing periods begin.
+    pub billing_anchor: Option<Anchor>,
     /// The organisation that the subscriber belongs to.
     pub parent: Option<ParentTerms>,
 }
@@ -28,6 +31,8 @@ fields! {
         /// Quotas by class that all subscribers of the organisation share. Each subscriber of an organisation gives the same ones. A class that is
         /// not named here has no shared quota. The name of a quota defaults to `organisation`, followed by the window if the class has several.
         pub limits: Grants,
+        /// When a billing period of the organisation begins; see a subscriber's. Each subscriber of an organisation gives the same.
+        pub billing_anchor: Option<Anchor>,
     }
 }
 

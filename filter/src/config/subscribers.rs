@@ -13,6 +13,7 @@ use crate::count::fingerprint::{KeyDigest, Who};
 use crate::quota::{Quota, QuotaSet};
 use crate::read::error::{At as _, ConfigError, Instead, Quoted, differ};
 use crate::read::{fields, words};
+use crate::window::Anchor;
 
 /// Most keys that a configuration lists. Every VM holds them once for each configuration that differs, and a VM that runs out of memory
 /// while it is configured leaves its gateway without limits.
@@ -29,6 +30,9 @@ fields! {
         keys: Vec<KeyHash> = [],
         /// Quotas by class that replace those of the plan. Classes that are not named here keep the plan's quotas.
         limits: Grants = {},
+        /// An instant at which a billing period begins: `billing_month` and `billing_year` begin on its day and at its time (UTC), in a shorter month on
+        /// the last day. Without it they are the calendar's.
+        billing_anchor: Option<Anchor>,
         /// The organisation that the subscriber belongs to. A request is charged to the quotas of its key and to those of the organisation.
         parent: Option<ParentTerms>,
     }
@@ -114,6 +118,11 @@ impl Catalog {
             None if terms.limits.is_empty() => (Arc::clone(granted), None),
             None => (given.into(), None),
         };
+        let of_parent = terms.parent.as_ref().and_then(|parent| parent.billing_anchor);
+        let entitlements = match (terms.billing_anchor, of_parent) {
+            (None, None) => entitlements,
+            (own, shared) => entitlements.iter().map(|given| given.anchored(own, shared)).collect(),
+        };
         Ok(Agreement { plan, entitlements, organisation })
     }
 }
@@ -157,14 +166,22 @@ impl Subscribers {
         differ("id", list.iter().map(|subscriber| subscriber.id.as_bytes()))?;
         let mut roster = Roster::default();
         let (mut places, mut organisations, mut agreements) = (HashMap::new(), HashMap::new(), Vec::new());
-        for (index, Subscriber { id, plan, keys, limits, parent }) in list.into_iter().enumerate() {
-            let terms = Terms { plan, limits: limits.0, parent };
+        for (index, Subscriber { id, plan, keys, limits, billing_anchor, parent }) in
+            list.into_iter().enumerate()
+        {
+            let terms = Terms { plan, limits: limits.0, billing_anchor, parent };
             if !places.contains_key(&terms) {
                 agreements.push(catalog.agreement(&terms).at(index)?);
             }
-            if let Some(ParentTerms { organisation, limits }) = &terms.parent {
+            if let Some(ParentTerms { organisation, limits, billing_anchor }) = &terms.parent {
                 let of_first = organisations.entry(organisation.clone());
-                let (first, of_first) = of_first.or_insert_with(|| (index, limits.clone()));
+                let (first, of_first, anchor) =
+                    of_first.or_insert_with(|| (index, limits.clone(), *billing_anchor));
+                if anchor != billing_anchor {
+                    let problem =
+                        format!("subscribers[{first}] gives the same organisation another billing_anchor");
+                    return Err(ConfigError::new(problem)).at("billing_anchor").at("parent").at(index);
+                }
                 // In any order.
                 if of_first.len() != limits.len()
                     || !of_first.iter().all(|of_class| limits.contains(of_class))

@@ -6,6 +6,7 @@ use super::*;
 use crate::quota::Mode;
 use crate::read::NonEmpty;
 use crate::request::readings::AmbiguousPath;
+use crate::time::Timestamp;
 use crate::window::Window;
 
 /// A configuration with `field` beside the least that is needed.
@@ -240,6 +241,124 @@ fn paths_are_classed_by_the_first_match_below_the_base_path() {
         };
         assert_eq!(config.class_name(found), class, "{method} {path:?}");
     }
+}
+
+#[test]
+fn billing_periods_begin_at_the_anchors_of_the_subscriber_and_of_its_organisation() {
+    let subscriber = |id: &str, byte: &str, anchor: &str, parent: &str| {
+        format!(
+            r#"{{"id": "{id}", "plan": "pro", "keys": ["sha256:{}"], {anchor}
+                "parent": {{"organisation": "acme", {parent} "limits": {{"standard": ["9/billing_year"]}}}}}}"#,
+            byte.repeat(32)
+        )
+    };
+    let config = |second: &str| {
+        let json = format!(
+            r#"{{"plans": {{"pro": {{"standard": ["5/minute", "7/billing_month"]}}}}, "subscribers": [{}, {}]}}"#,
+            subscriber(
+                "a",
+                "aa",
+                r#""billing_anchor": "2026-01-31T09:30:00Z","#,
+                r#""billing_anchor": "2024-02-29","#
+            ),
+            subscriber("b", "bb", "", second),
+        );
+        Config::from_json(json.as_bytes())
+    };
+    let same = config(r#""billing_anchor": "2024-02-29","#).unwrap();
+    let quotas = |byte: u8| {
+        let (_, agreement) = same.subscribers.get(&[byte; 32]).unwrap();
+        let now = Timestamp::from_seconds(1_795_910_400); // 2026-11-29
+        let quotas = agreement.entitlements[0].quotas().iter();
+        quotas.map(|quota| (quota.name.clone(), quota.window.at(now).end)).skip(1).collect::<Vec<_>>()
+    };
+    let of_acme = ("organisation".to_owned(), 1_803_772_800); // 2027-02-28
+    assert_eq!(quotas(0xaa), [("standard-billing_month".to_owned(), 1_796_031_000), of_acme.clone()]); // 2026-11-30T09:30
+    assert_eq!(quotas(0xbb), [("standard-billing_month".to_owned(), 1_796_083_200), of_acme]); // 2026-12-01
+    let refused = config("").unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        "subscribers[1].parent.billing_anchor: subscribers[0] gives the same organisation another billing_anchor"
+    );
+}
+
+#[test]
+fn a_segment_in_braces_stands_for_any_one_under_all_readings() {
+    let config = Config::from_json(
+        br#"{"plans": {"free": {"standard": ["60/minute"]}},
+            "classes": [{"name": "reports", "match": [{"methods": ["GET"], "path": "/users/{id}/reports"}]},
+                        {"name": "own", "match": [{"path_prefix": "/users/me"}]},
+                        {"name": "user", "match": [{"path": "/users/{id}"}, {"path_prefix": "/users/{id}/files"}]}]}"#,
+    )
+    .unwrap();
+    let rows = [
+        ("/users/1/reports", Ok("reports")),
+        ("/users/1/reports/", Ok("reports")),
+        ("/users/%7Bid%7D/reports", Ok("reports")),
+        ("/users/me/reports", Ok("reports")),
+        ("/users/me", Ok("own")),
+        ("/users/1", Ok("user")),
+        ("/users/1/files/a/b", Ok("user")),
+        ("/users", Ok("standard")),
+        ("/users/1/2/reports", Ok("standard")),
+        // One upstream reads another segment.
+        ("/users/1%2F2/reports", Err(AmbiguousPath)),
+        ("/users/1%2Freports", Err(AmbiguousPath)),
+        ("/users//reports", Err(AmbiguousPath)),
+        ("/users/../reports", Err(AmbiguousPath)),
+        ("/users/1//reports", Err(AmbiguousPath)),
+        // All upstreams read the same class.
+        ("/users/1;a=b/reports", Ok("reports")),
+        ("/users/1;a=b", Ok("user")),
+    ];
+    for (path, expected) in rows {
+        let found = config.rule(b"GET", Some(path.as_bytes())).map(|rule| match rule {
+            Rule::Class(class) => config.class_name(class),
+            other => panic!("{path}: {other:?}"),
+        });
+        assert_eq!(found, expected, "{path}");
+    }
+}
+
+#[test]
+fn the_paths_of_an_openapi_document_are_classes_as_they_stand() {
+    let document = include_bytes!("../../../backend/openapi.json");
+    let document: serde_json::Value = serde_json::from_slice(document).unwrap();
+    let paths: Vec<_> = document["paths"].as_object().unwrap().keys().collect();
+    let classes = paths
+        .iter()
+        .enumerate()
+        .map(|(place, path)| serde_json::json!({"name": format!("c{place}"), "match": [{"path": path}]}));
+    let json = serde_json::json!({
+        "plans": {"free": {"standard": ["60/minute"]}},
+        "classes": classes.collect::<Vec<_>>(),
+    });
+    let config = Config::from_json(json.to_string().as_bytes()).unwrap();
+    // Whoever pastes them is told which a template above hides.
+    let hidden: Vec<_> = config.hidden().map(|(class, ..)| paths[class].as_str()).collect();
+    assert!(hidden.iter().all(|path| !path.contains('{')), "{hidden:?}");
+    for (place, path) in paths.iter().enumerate() {
+        let called = path.replace("{id}", "ext_a").replace("{event}", "evt_1");
+        let expected = Ok(Rule::Class(place));
+        assert!(
+            hidden.contains(&path.as_str()) || config.rule(b"GET", Some(called.as_bytes())) == expected,
+            "{path}"
+        );
+    }
+    assert!(paths.len() > 15);
+}
+
+#[test]
+fn what_an_earlier_match_hides_is_known() {
+    let config = Config::from_json(
+        br#"{"plans": {"free": {"standard": ["60/minute"]}}, "usage_path": "/quota",
+            "exempt": [{"methods": ["GET"], "path_prefix": "/r"}],
+            "classes": [{"name": "user", "match": [{"path_prefix": "/users"}, {"path": "/users/{id}"}]},
+                        {"name": "rest", "match": [{"path": "/links"}, {"path": "/users/{id}/reports"}, {"methods": ["GET"], "path": "/r/{key}"}, {"methods": ["GET"], "path": "/quota"}]}]}"#,
+    )
+    .unwrap();
+    let hidden: Vec<_> = config.hidden().collect();
+    assert_eq!(hidden, [(1, 1, Rule::Class(0)), (1, 2, Rule::Exempt), (1, 3, Rule::Usage)]);
 }
 
 #[test]

@@ -47,6 +47,8 @@ pub struct Counters {
 pub struct Noted {
     /// Malformed entries that were begun again.
     pub repairs: u32,
+    /// Live counts of windows that no quota had any more, whose places in a full record others have taken.
+    pub dropped: u32,
     /// Callers that got back what their organisation did not admit.
     pub given_back: u32,
     /// Callers that did not, and why the last one did not.
@@ -102,7 +104,8 @@ impl Counters {
     /// Takes what has happened since the last time.
     pub fn take_noted(&mut self) -> Noted {
         let repairs = core::mem::take(&mut self.swap.repairs);
-        Noted { repairs, ..core::mem::take(&mut self.noted) }
+        let dropped = core::mem::take(&mut self.swap.dropped);
+        Noted { repairs, dropped, ..core::mem::take(&mut self.noted) }
     }
 
     /// Charges a request to all its quotas, or to none. `standings` receives one for each quota, and `stated` what it has asked of the ledger.
@@ -190,7 +193,7 @@ impl Counters {
         if let Err(CountError::Entry(_)) = taken {
             // A counter without a record has used nothing.
             let now = host.now()?;
-            self.swap.record.open_unused(counter, quotas, now)?;
+            self.swap.record.open_unused(counter, quotas, now);
             charge.apply(&mut self.swap.record, &mut standings, &mut none);
         } else {
             taken?;

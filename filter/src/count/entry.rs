@@ -131,9 +131,6 @@ pub enum EntryError {
     /// All records are live, and none of them is this counter's.
     #[error("a counter's entry in shared data is full")]
     Full,
-    /// The record is full of live windows of earlier configurations.
-    #[error("a counter's record holds {MAX_WINDOWS} live windows already")]
-    TooManyWindows,
 }
 
 /// The bytes are not an entry: something else writes under the counters' names.
@@ -155,6 +152,8 @@ pub(crate) struct Record {
     pub(crate) at: Timestamp,
     /// Whether use moved from a window that the clock stepped back from.
     pub(crate) moved: bool,
+    /// Live counts of windows that no quota has now, whose places others have taken.
+    pub(crate) dropped: u32,
 }
 
 impl Record {
@@ -184,6 +183,7 @@ impl Record {
         self.rest.clear();
         self.at = now;
         self.moved = false;
+        self.dropped = 0;
     }
 
     /// Decodes what nearly all entries are: this record alone, with a count for each quota, in the quotas' order, each in a window that stands.
@@ -271,7 +271,8 @@ impl Record {
         if others >= MAX_RECORDS && self.fingerprint != Fingerprint::OVERFLOW {
             return Ok(Err(EntryError::Full));
         }
-        Ok(self.add_windows(counter, quotas))
+        self.add_windows(counter, quotas);
+        Ok(Ok(()))
     }
 
     /// Takes the counts of the stored record that are live, and begins those that `quotas` need of the windows that follow.
@@ -293,18 +294,14 @@ impl Record {
     }
 
     /// Opens the record of a counter that has used nothing.
-    pub(crate) fn open_unused(
-        &mut self,
-        counter: &Counter,
-        quotas: &[Quota],
-        now: Timestamp,
-    ) -> Result<(), EntryError> {
+    pub(crate) fn open_unused(&mut self, counter: &Counter, quotas: &[Quota], now: Timestamp) {
         self.begin(counter, now);
-        self.add_windows(counter, quotas)
+        self.add_windows(counter, quotas);
     }
 
-    /// Adds counts for windows that have none, and puts all in the quotas' order, in which they are found at once.
-    fn add_windows(&mut self, counter: &Counter, quotas: &[Quota]) -> Result<(), EntryError> {
+    /// Adds counts for windows that have none, and puts all in the quotas' order, in which they are found at once. If all places are taken, a new count
+    /// has that of the one that ends first among those that no quota has now: limits that change at each poll of a directory lift no quota.
+    fn add_windows(&mut self, counter: &Counter, quotas: &[Quota]) {
         if counter.in_fleet {
             self.name.get_or_insert(0);
         } else if without(Rule::HeldSurvives) {
@@ -315,12 +312,21 @@ impl Record {
             if counts.iter().all(|count| count.window != quota.window) {
                 let (window, index) = (quota.window, quota.window.index_at(self.at));
                 let unused = Count { window, index, generation: self.write, used: 0, held: Held::default() };
-                counts.try_push(unused).map_err(|_| EntryError::TooManyWindows)?;
+                if counts.try_push(unused).is_err() {
+                    let has_none =
+                        |count: &&mut Count| quotas.iter().all(|quota| quota.window != count.window);
+                    let first = counts
+                        .iter_mut()
+                        .filter(has_none)
+                        .min_by_key(|count| count.window.period(count.index).end);
+                    // There are fewer quotas than places.
+                    first.into_iter().for_each(|first| *first = unused);
+                    self.dropped += 1;
+                }
             }
         }
         let place = |count: &Count| quotas.iter().position(|quota| quota.window == count.window);
         counts.sort_by_key(|count| place(count).unwrap_or(MAX_QUOTAS));
-        Ok(())
     }
 
     /// The count of a window that the record was opened with.

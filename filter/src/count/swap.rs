@@ -81,12 +81,14 @@ pub(super) struct SwapLoop {
     predictor: CasPredictor,
     /// Malformed entries that were begun again.
     pub(super) repairs: u32,
+    /// Live counts whose places others have taken.
+    pub(super) dropped: u32,
 }
 
 impl SwapLoop {
     pub(super) fn new(capacity: Capacity) -> Self {
         let predictor = CasPredictor::new(entries_for(capacity.known));
-        Self { record: Record::default(), next: Vec::new(), predictor, repairs: 0 }
+        Self { record: Record::default(), next: Vec::new(), predictor, repairs: 0, dropped: 0 }
     }
 
     /// Takes `step` on the record of `counter`, which is opened with a count for the window of each of `quotas`. A malformed entry is begun
@@ -98,7 +100,7 @@ impl SwapLoop {
         quotas: &[Quota],
         mut step: impl FnMut(&mut Record) -> Step<T>,
     ) -> Result<Taken<T>, CountError> {
-        let Self { record, next, predictor, repairs } = self;
+        let Self { record, next, predictor, repairs, dropped } = self;
         let name = counter.entry.as_bytes();
         // A flood of strangers must not drive known keys' entries out of the predictor's memory.
         let remembers = counter.table == Table::Known;
@@ -113,6 +115,7 @@ impl SwapLoop {
                 let swap = host.set(name, next, cas)?;
                 predictor.tried(swap);
                 if swap == Swap::Stored {
+                    *dropped = dropped.saturating_add(record.dropped);
                     predictor.wrote(counter.entry, next, Some(cas), at);
                     return Ok(Taken { result, at, overflowed: false });
                 }
@@ -153,6 +156,7 @@ impl SwapLoop {
         }
         if is_stored {
             *repairs = repairs.saturating_add(repaired);
+            *dropped = dropped.saturating_add(record.dropped);
         }
         Ok(taken)
     }

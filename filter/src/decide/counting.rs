@@ -129,6 +129,7 @@ impl Counting {
                 format_args!("{repairs} malformed entries of the counters in shared data were begun again"),
             );
         }
+        self.events.add(Event::CountsDropped, noted.dropped);
         self.events.add(Event::OrganisationGivenBack, noted.given_back);
         if let Some((times, error)) = noted.not_given_back {
             self.events.add(Event::CostUnsettled, times);

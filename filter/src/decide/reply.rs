@@ -135,7 +135,7 @@ impl<'c> Limited<'c> {
         body.push_str(digits.format(limit));
         body.push_str(if is_of_units { " unit" } else { " request" });
         body.push_str(if limit == 1 { " per " } else { "s per " });
-        body.push_str(&window);
+        body.push_str(&window.replace('_', " "));
         match plan {
             Some(_) if charged.is_refused_by_organisation() => body.push_str(" for the organisation"),
             Some(plan) => {

@@ -239,7 +239,7 @@ mod tests {
     use crate::count::shared_data::{Cas, VmLocalData};
 
     fn of_plan(plan: &str) -> Vec<u8> {
-        content([plan, "s", "", ""]).unwrap()
+        content([plan, "s", "", "", ""]).unwrap()
     }
 
     /// What another leader does with a table. Whether it could.

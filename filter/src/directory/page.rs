@@ -1,7 +1,8 @@
 //! Reads a page of the directory.
 //!
 //! ```json
-//! {"version": "1042", "since": "1040", "keys": [{"sha256": "<hex>", "subscriber": "acme", "plan": "pro", "limits": {}, "parent": {}}],
+//! {"version": "1042", "since": "1040", "keys": [{"sha256": "<hex>", "subscriber": "acme", "plan": "pro", "limits": {}, "parent": {},
+//!            "billing_anchor": "2026-01-31T00:00:00Z"}],
 //!  "removed": ["<hex>"], "next": "…"}
 //! ```
 
@@ -68,6 +69,8 @@ struct JsonRow<'r> {
     limits: Option<&'r RawValue>,
     #[serde(borrow)]
     parent: Option<&'r RawValue>,
+    #[serde(borrow)]
+    billing_anchor: Option<Cow<'r, str>>,
 }
 
 impl Page {
@@ -110,15 +113,16 @@ impl Page {
         let digest = digest(&row.sha256)?;
         let limits = row.limits.map(RawValue::get).filter(|limits| *limits != "{}").unwrap_or_default();
         let parent = row.parent.map(RawValue::get).unwrap_or_default();
-        let own = match (limits, parent) {
+        let anchor = row.billing_anchor.as_deref().unwrap_or_default();
+        let own = match (limits, parent, anchor) {
             // Nearly all rows.
-            ("", "") => None,
-            _ => Some(terms(&row.plan, limits, parent)?),
+            ("", "", "") => None,
+            _ => Some(terms(&row.plan, limits, parent, anchor)?),
         };
         if row.subscriber.is_empty() {
             return None;
         }
-        self.rows.push_back((digest, content([&row.plan, &row.subscriber, limits, parent])?));
+        self.rows.push_back((digest, content([&row.plan, &row.subscriber, limits, parent, anchor])?));
         let is_for_this =
             own.map_or_else(|| catalog.grants(&row.plan), |own| catalog.agreement(&own).is_ok());
         is_for_this.then_some(())
@@ -236,11 +240,12 @@ pub(super) mod tests {
             r#"{"sha256": 7, "subscriber": "s", "plan": "free"}"#.to_owned(),
             row(&one, r#""subscriber": "s", "limits": {"standard": ["x"]}"#),
             row(&one, r#""subscriber": """#),
+            row(&one, r#""subscriber": "s", "billing_anchor": "the 31st""#),
             row(&one, &format!(r#""subscriber": "{}""#, "x".repeat(70_000))),
             row(&one, &format!(r#""subscriber": "s", {parent}}}"#)),
             "null".to_owned(),
             "7".to_owned(),
-            row(&two, r#""subscriber": "s""#),
+            row(&two, r#""subscriber": "s", "billing_anchor": "2026-01-31""#),
             // For another configuration: it is stored, and counted here.
             row(&three, r#""subscriber": "s", "plan": "gold""#).replace(r#""plan": "free", "#, ""),
             row(&four, &format!(r#""subscriber": "s", {parent}, "limits": {{"standard": ["9/minute"]}}}}"#)),
@@ -249,7 +254,7 @@ pub(super) mod tests {
             read(&format!(r#"{{"keys": [{}], "removed": ["x", 7, "{one}"]}}"#, rows.join(","))).unwrap();
         let keys: Vec<_> = subscribers(&page).into_iter().map(|(byte, row)| (byte, row.is_some())).collect();
         assert_eq!(keys, [(4, false), (5, true), (6, true), (7, true)]);
-        assert_eq!(page.skipped, 9 + 1 + 2);
+        assert_eq!(page.skipped, 10 + 1 + 2);
     }
 
     #[test]

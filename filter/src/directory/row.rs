@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! entry  epoch u32, then rows up to the end
-//! row    bytes that follow u16, SHA-256 of the key, generation u16, then plan, subscriber, limits and parent
+//! row    bytes that follow u16, SHA-256 of the key, generation u16, then plan, subscriber, limits, parent and billing anchor
 //! ```
-//! Numbers are little-endian. Each of the last four fields is a text after its length, a u16. The limits and the parent are the JSON of the
+//! Numbers are little-endian. Each of the last five fields is a text after its length, a u16. The limits and the parent are the JSON of the
 //! page, or empty. A row names its plan, and does not point into a configuration: two configurations read the same rows while one of them
 //! drains.
 
 use serde_json::value::RawValue;
 
+use crate::config::instant;
 use crate::config::roster::Terms;
 use crate::count::fingerprint::KeyDigest;
 use crate::read::{Entries, read_value};
@@ -29,8 +30,8 @@ pub(super) struct Row<'r> {
     pub(super) content: &'r [u8],
 }
 
-/// The texts of a row: plan, subscriber, limits, parent.
-pub(super) type Texts<'t> = [&'t str; 4];
+/// The texts of a row: plan, subscriber, limits, parent, billing anchor.
+pub(super) type Texts<'t> = [&'t str; 5];
 
 /// The texts as a row has them. `None` if they are too long for one.
 pub(super) fn content(texts: Texts<'_>) -> Option<Vec<u8>> {
@@ -71,7 +72,7 @@ impl<'r> Row<'r> {
 
     fn texts(&self) -> Option<Texts<'r>> {
         let mut rest = self.content;
-        let mut texts = [""; 4];
+        let mut texts = Texts::default();
         for text in &mut texts {
             let (length, after) = rest.split_first_chunk()?;
             let (bytes, others) = after.split_at_checked(u16::from_le_bytes(*length).into())?;
@@ -82,8 +83,8 @@ impl<'r> Row<'r> {
 
     /// The subscriber, and the terms that the row names.
     pub(super) fn read(&self) -> Option<(&'r str, Terms)> {
-        let [plan, subscriber, limits, parent] = self.texts()?;
-        Some((subscriber, terms(plan, limits, parent)?))
+        let [plan, subscriber, limits, parent, anchor] = self.texts()?;
+        Some((subscriber, terms(plan, limits, parent, anchor)?))
     }
 
     /// The subscriber.
@@ -92,8 +93,8 @@ impl<'r> Row<'r> {
     }
 }
 
-/// The terms of a row of which the limits and the parent are JSON, or empty.
-pub(super) fn terms(plan: &str, limits: &str, parent: &str) -> Option<Terms> {
+/// The terms of a row of which the limits and the parent are JSON, or empty, and the billing anchor is an instant, or empty.
+pub(super) fn terms(plan: &str, limits: &str, parent: &str, anchor: &str) -> Option<Terms> {
     // Not by serde_json, for which none of these types is compiled.
     fn json(text: &str) -> Option<&RawValue> {
         serde_json::from_str(text).ok()
@@ -106,7 +107,11 @@ pub(super) fn terms(plan: &str, limits: &str, parent: &str) -> Option<Terms> {
         "" => None,
         parent => Some(read_value(json(parent)?).ok()?),
     };
-    Some(Terms { plan: plan.to_owned(), limits, parent })
+    let billing_anchor = match anchor {
+        "" => None,
+        anchor => Some(instant(anchor)?),
+    };
+    Some(Terms { plan: plan.to_owned(), limits, billing_anchor, parent })
 }
 
 #[cfg(test)]
@@ -127,7 +132,9 @@ mod tests {
     fn rows_are_read_as_they_were_written() {
         let limits = r#"{"standard": ["5000/minute"]}"#;
         let parent = r#"{"organisation": "acme", "limits": {"standard": ["9/day"]}}"#;
-        let texts = [["pro", "s", "", ""], ["free", "caf\u{e9}", limits, ""], ["", "x", "", parent]];
+        let anchor = "2026-01-31T00:00:00Z";
+        let texts =
+            [["pro", "s", "", "", ""], ["free", "caf\u{e9}", limits, "", anchor], ["", "x", "", parent, ""]];
         let mut rows = Vec::new();
         for (byte, texts) in (1..).zip(texts) {
             let content = content(texts).unwrap();
@@ -140,8 +147,8 @@ mod tests {
         }
         let (subscriber, terms) = found[1].read().unwrap();
         assert_eq!(
-            (subscriber, &*terms.plan, terms.limits.len(), terms.parent),
-            ("caf\u{e9}", "free", 1, None)
+            (subscriber, &*terms.plan, terms.limits.len(), terms.billing_anchor, terms.parent),
+            ("caf\u{e9}", "free", 1, instant(anchor), None)
         );
         let parent = found[2].read().unwrap().1.parent.unwrap();
         assert_eq!((&*parent.organisation, parent.limits.len()), ("acme", 1));
@@ -151,13 +158,13 @@ mod tests {
     fn a_removal_is_told_from_a_row() {
         let removes = |content: &[u8]| Row { digest: &[1; 32], generation: 1, content }.removes();
         assert!(removes(&[]));
-        assert!(!removes(&content([""; 4]).unwrap()));
+        assert!(!removes(&content([""; 5]).unwrap()));
     }
 
     #[test]
     fn a_row_has_a_longest_length() {
-        assert_eq!(content(["pro", &"x".repeat(65_520), "", ""]), None);
-        let longest = content(["pro", &"x".repeat(65_400), "", ""]).unwrap();
+        assert_eq!(content(["pro", &"x".repeat(65_520), "", "", ""]), None);
+        let longest = content(["pro", &"x".repeat(65_400), "", "", ""]).unwrap();
         let mut rows = Vec::new();
         Row { digest: &[1; 32], generation: 1, content: &longest }.push(&mut rows);
         assert_eq!(split(&rows)[0].subscriber().map(str::len), Some(65_400));

@@ -12,7 +12,7 @@ use std::collections::HashSet;
 /// let refused = filter::config::Config::from_json(br#"{"plans": {"pro": {"standard": ["600/fortnight"]}}}"#).unwrap_err();
 /// assert_eq!(
 ///     refused.to_string(),
-///     r#"plans.pro.standard[0]: "600/fortnight": unknown unit, expected second, minute, hour, day or month"#
+///     r#"plans.pro.standard[0]: "600/fortnight": unknown unit, expected second, minute, hour, day, week, month, year, billing_month or billing_year"#
 /// );
 /// ```
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]

@@ -6,3 +6,4 @@ pub mod line;
 pub mod path;
 pub mod query;
 pub mod readings;
+pub mod template;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use filter::config::Config;
+use filter::config::{Config, Rule};
 use filter::count::entry::most_bytes;
 use host_sim_cli::failure::Failure;
 
@@ -19,8 +19,8 @@ const RECORDS_OF_AN_ENTRY: u32 = 4;
 /// Checks configurations of the filter, as the filter itself does when it starts
 ///
 /// A file is JSON or YAML, an Envoy bootstrap, or a manifest of Istio or Envoy Gateway; in these every filter is checked. Prints
-/// the quotas of each plan and class, and the records that the keys need. Exit code 0 if the filter accepts all, 1 if it
-/// refuses one, 2 if a file cannot be read.
+/// the quotas of each plan and class, and the records that the keys need, and warns of what the filter accepts but can hardly be meant. Exit code
+/// 0 if the filter accepts all, 1 if it refuses one, 2 if a file cannot be read.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   weir check limits.json
@@ -99,5 +99,19 @@ pub(crate) fn summary(config: &Config) -> String {
         capacity.known,
         bytes.div_ceil(1_000_000),
     );
+    for (class, place, by) in config.hidden() {
+        let what = match by {
+            Rule::Exempt => "an earlier match exempts all of its requests".to_owned(),
+            Rule::Usage => "its only request is that of usage_path".to_owned(),
+            Rule::Class(earlier) => {
+                format!(
+                    "a match of class {} comes first and matches all of its requests",
+                    config.class_name(earlier)
+                )
+            }
+        };
+        let class = config.class_name(class);
+        let _written = writeln!(told, "warning: class {class}, match[{place}]: never used, because {what}");
+    }
     told
 }

@@ -43,6 +43,20 @@ keys: 1; subscribers: 1; records: 2 of 1024; shared data: 1 MB at most
 }
 
 #[test]
+fn a_match_that_an_earlier_one_hides_is_warned_of() {
+    let json = r#"{
+        "plans": {"free": {"standard": ["60/minute"]}},
+        "classes": [{"name": "users", "match": [{"path_prefix": "/users"}]},
+                    {"name": "reports", "match": [{"path": "/reports"}, {"path": "/users/{id}/reports"}]}]
+    }"#;
+    let (code, told, problem) = check(json);
+    assert_eq!((code, problem.as_str()), (0, ""), "{told}");
+    let warnings: Vec<_> = told.lines().filter(|line| line.starts_with("warning")).collect();
+    let expected = "warning: class reports, match[1]: never used, because a match of class users comes first and matches all of its requests";
+    assert_eq!(warnings, [expected], "{told}");
+}
+
+#[test]
 fn what_the_filter_refuses_is_refused_with_its_message_and_a_place() {
     let rows = [
         (r#"{"plan": {}}"#, "FILE: plan: unknown field, did you mean plans?"),

@@ -8,7 +8,7 @@ fn every_mistake_in_a_plan_or_class_has_its_message_and_its_path() {
         (
             r#"{"pro": {"standard": ["600/fortnight"]}}"#,
             "[]",
-            r#"plans.pro.standard[0]: "600/fortnight": unknown unit, expected second, minute, hour, day or month"#,
+            r#"plans.pro.standard[0]: "600/fortnight": unknown unit, expected second, minute, hour, day, week, month, year, billing_month or billing_year"#,
         ),
         (
             r#"{"pro": {"standard": [{"limit": 0, "window": "minute"}]}}"#,

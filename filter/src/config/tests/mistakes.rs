@@ -66,6 +66,14 @@ fn every_mistake_has_its_message_and_its_path() {
             r#"exempt[0].path_prefix: "a": expected a path that starts with /"#,
         ),
         (
+            r#""exempt": [{"path": "/a/*"}]"#.to_owned(),
+            r#"exempt[0].path: "/a/*": * stands for nothing here; write {name} for any one segment, and path_prefix for everything below a path"#,
+        ),
+        (
+            r#""exempt": [{"path": "/a/{b}.json"}]"#.to_owned(),
+            r#"exempt[0].path: "/a/{b}.json": a name in braces stands for a whole segment, as in /users/{id}/reports"#,
+        ),
+        (
             r#""base_path": "/v1/""#.to_owned(),
             r#"base_path: "/v1/": not in the normal form that requests' paths are compared in; write "/v1""#,
         ),
@@ -118,7 +126,7 @@ fn every_mistake_has_its_message_and_its_path() {
         ),
         (
             r#""subscribers": [{"id": "a", "plan": "free", "limits": {"analytics": ["2/sec"]}}]"#.to_owned(),
-            r#"subscribers[0].limits.*[0]: unknown unit, expected second, minute, hour, day or month"#,
+            r#"subscribers[0].limits.*[0]: unknown unit, expected second, minute, hour, day, week, month, year, billing_month or billing_year"#,
         ),
         (
             r#""subscribers": [{"id": "a", "plan": "free", "limits": {"bulk": ["2/second"]}}]"#.to_owned(),

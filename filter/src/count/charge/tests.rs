@@ -209,13 +209,17 @@ fn a_record_from_a_far_future_dies_with_the_window_it_is_moved_to() {
 }
 
 #[test]
-fn a_record_has_room_for_two_configurations_and_says_so_when_there_are_more() {
+fn a_full_record_drops_the_count_that_ends_first_of_those_that_no_quota_has() {
     let mut stored = Stored::default();
-    for seconds in 1..=16 {
-        let quotas = [enforced(9, &format!("{}h", seconds * 24))];
-        assert!(stored.consume(ALICE, &quotas, 1, at(1.0)).unwrap().0);
+    let days = |days: u32| enforced(9, &format!("{}h", days * 24));
+    let mut used = |quotas: &[Quota]| stored.consume(ALICE, quotas, 1, at(1.0)).unwrap().1;
+    for place in 1..=16 {
+        assert_eq!(used(&[days(place)]), [(1, u64::from(place) * 86_400)]);
     }
-    assert_eq!(stored.consume(ALICE, &[enforced(9, "17h")], 1, at(1.0)), Err(EntryError::TooManyWindows));
+    // That of one day is among the quotas, so that of two goes.
+    assert_eq!(used(&[days(1), enforced(9, "17h")]), [(2, 86_400), (1, 61_200)]);
+    assert_eq!(used(&[days(16), days(1)]), [(2, 16 * 86_400), (3, 86_400)]);
+    assert_eq!(used(&[days(2)]), [(1, 2 * 86_400)]);
 }
 
 const SHARING: Sharing =

@@ -234,7 +234,7 @@ fn a_tick_states_what_nobody_waits_for() {
         assert_eq!(says(tick()), expected, "{what}");
         assert_eq!(tick(), None, "{what}, once");
     }
-    let (window, index) = (Window::CalendarMonth, Window::CalendarMonth.index_at(at(0)));
+    let (window, index) = (Window::CALENDAR_MONTH, Window::CALENDAR_MONTH.index_at(at(0)));
     let mut of_month = Count { window, index, ..busy(0) };
     assert_eq!(attend(&mut of_month, Some(EPOCH), 1_000), None, "little is not held for a month");
     let mut slow = Count { held: Held { rate: 999, ..busy(0).held }, ..busy(0) };
