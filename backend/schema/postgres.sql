@@ -7,7 +7,7 @@ CREATE TABLE workspaces (
     created_at BIGINT NOT NULL
 );
 
--- Deleted links and tags belong to workspace 0, which has no keys, until their rows are deleted.
+-- Deleted links, tags, folders and webhooks belong to workspace 0, which has no keys, until their rows are deleted.
 INSERT INTO workspaces (seq, id, name, created_at) OVERRIDING SYSTEM VALUE VALUES (0, '', 'deleted', 0);
 
 -- Only the SHA-256 of a key is kept. `limits` is JSON: class to list of quotas, or null. `change` is the number of the key's last change;
@@ -62,7 +62,7 @@ CREATE TABLE domains (
     assigned_at BIGINT NOT NULL
 );
 
--- A link names its folder by its id. A link whose folder has no row here is in no folder. Names are unique in lower case.
+-- A link names its folder by its id. A link whose folder belongs to workspace 0 is in no folder. Names are unique in lower case.
 -- Only letters of ASCII count, as in SQLite.
 CREATE TABLE folders (
     seq BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -74,13 +74,6 @@ CREATE TABLE folders (
     updated_at BIGINT NOT NULL
 );
 CREATE UNIQUE INDEX folders_by_name ON folders (workspace_seq, lower(name COLLATE "C"));
-
--- Deleted folders that links may still name.
-CREATE TABLE deleted_folders (
-    workspace_seq BIGINT NOT NULL,
-    id TEXT NOT NULL,
-    PRIMARY KEY (workspace_seq, id)
-);
 
 CREATE TABLE tags (
     seq BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -119,7 +112,7 @@ CREATE TABLE links (
 CREATE INDEX links_of_workspace ON links (workspace_seq, seq);
 -- The entry of an index has at most 2,704 bytes, and destinations may be longer.
 CREATE INDEX links_by_url ON links (workspace_seq, md5(url));
-CREATE INDEX links_of_folder ON links (workspace_seq, folder_id) WHERE folder_id IS NOT NULL;
+CREATE INDEX links_of_folder ON links (folder_id, seq) WHERE folder_id IS NOT NULL;
 
 CREATE TABLE link_tags (
     link_seq BIGINT NOT NULL REFERENCES links (seq) ON DELETE CASCADE,

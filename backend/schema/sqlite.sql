@@ -7,7 +7,7 @@ CREATE TABLE workspaces (
     created_at BIGINT NOT NULL
 );
 
--- Deleted links and tags belong to workspace 0, which has no keys, until their rows are deleted.
+-- Deleted links, tags, folders and webhooks belong to workspace 0, which has no keys, until their rows are deleted.
 INSERT INTO workspaces (seq, id, name, created_at) VALUES (0, '', 'deleted', 0);
 
 -- Only the SHA-256 of a key is kept. `limits` is JSON: class to list of quotas, or null. `change` is the number of the key's last change;
@@ -55,7 +55,7 @@ CREATE TABLE domains (
     assigned_at BIGINT NOT NULL
 ) WITHOUT ROWID;
 
--- A link names its folder by its id. A link whose folder has no row here is in no folder. Names are unique in lower case.
+-- A link names its folder by its id. A link whose folder belongs to workspace 0 is in no folder. Names are unique in lower case.
 -- Only letters of ASCII count, because SQLite folds no others.
 CREATE TABLE folders (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -67,13 +67,6 @@ CREATE TABLE folders (
     updated_at BIGINT NOT NULL
 );
 CREATE UNIQUE INDEX folders_by_name ON folders (workspace_seq, lower(name));
-
--- Deleted folders that links may still name.
-CREATE TABLE deleted_folders (
-    workspace_seq BIGINT NOT NULL,
-    id TEXT NOT NULL,
-    PRIMARY KEY (workspace_seq, id)
-) WITHOUT ROWID;
 
 CREATE TABLE tags (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -111,7 +104,7 @@ CREATE TABLE links (
 );
 CREATE INDEX links_of_workspace ON links (workspace_seq, seq);
 CREATE INDEX links_by_url ON links (workspace_seq, url);
-CREATE INDEX links_of_folder ON links (workspace_seq, folder_id) WHERE folder_id IS NOT NULL;
+CREATE INDEX links_of_folder ON links (folder_id) WHERE folder_id IS NOT NULL;
 
 CREATE TABLE link_tags (
     link_seq BIGINT NOT NULL REFERENCES links (seq) ON DELETE CASCADE,

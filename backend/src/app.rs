@@ -19,8 +19,7 @@ use crate::api::redirect::rules::Repeats;
 use crate::api::redirect::targets::Targets;
 use crate::api::state::{App, Shared};
 use crate::api::{
-    analytics, caller, domains, events, folders, internal, links, openapi, places, qr, redirect, tags,
-    webhooks,
+    analytics, caller, domains, events, internal, labels, links, openapi, places, qr, redirect, webhooks,
 };
 use crate::clicks::{Recorder, RecorderTask};
 use crate::deliver::Deliverer;
@@ -32,7 +31,6 @@ use crate::http::error::{ApiError, Code};
 use crate::http::scope::{self, RequestScope};
 use crate::metrics::Metrics;
 use crate::settings::Settings;
-use crate::store::availability::Availability;
 use crate::store::{Store, checkpoint};
 use crate::sweep::{self, Background, expiry};
 
@@ -91,14 +89,12 @@ impl Backend {
         let deletion = tokio::spawn(expiry::run(background, retention, stopped));
         let scope = Arc::new(RequestScope::new(metrics.clone(), settings.request_timeout));
         let places = Places::new(store.analytics().readers as usize, settings.request_timeout);
-        let availability = Availability::of(store.clone());
         let default = settings.public_url.default_domain();
         let domains = KnownDomains::new(default, store.clone(), stop.subscribe());
         let app = App {
-            targets: Targets::new(store.clone(), availability.clone(), clock.clone(), settings.max_stale),
+            targets: Targets::new(store.clone(), clock.clone(), settings.max_stale),
             domains,
             store,
-            availability,
             clock,
             public_url: settings.public_url,
             webhook_addresses: settings.webhook_addresses,
@@ -124,8 +120,7 @@ impl Backend {
     pub fn router(&self) -> Router {
         let router = Router::new()
             .merge(links::router())
-            .merge(tags::router())
-            .merge(folders::router())
+            .merge(labels::router())
             .merge(domains::router())
             .merge(webhooks::router())
             .merge(analytics::router())

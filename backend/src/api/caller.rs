@@ -3,8 +3,6 @@
 //! The routes of the API are within [`authenticated`], and within it [`super::places::in_place`] turns an [`Authenticated`] request into one
 //! with a [`Caller`]. A handler cannot have a workspace in another way, so that none runs before its request has waited.
 
-use std::time::Duration;
-
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
@@ -13,11 +11,8 @@ use axum::middleware::Next;
 use axum::response::Response;
 
 use crate::api::state::Shared;
-use crate::http::error::{ApiError, Code, Exhausted};
+use crate::http::error::{ApiError, Code};
 use crate::store::Workspace;
-
-/// A request that waits longer for the workspace of its key makes the database suspected.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The workspace of the request's API key (`Authorization: Bearer <key>`). A request accesses only the data of this workspace. It
 /// has a place among the requests of the workspace.
@@ -44,16 +39,11 @@ pub(crate) async fn authenticated(
     mut request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
-    let find = app.store.workspace_of_key(bearer_key(request.headers())?);
-    let found = app.availability.while_available(app.availability.observe(PATIENCE, find)).await??;
+    let found = app.store.workspace_of_key(bearer_key(request.headers())?).await?;
     let workspace =
         found.ok_or_else(|| ApiError::new(Code::Unauthorized, "Unauthorized: Invalid API key."))?;
     request.extensions_mut().insert(Authenticated(workspace));
-    let response = next.run(request).await;
-    if response.extensions().get::<Exhausted>().is_some() {
-        app.availability.note_exhaustion();
-    }
-    Ok(response)
+    Ok(next.run(request).await)
 }
 
 /// The key of the request. A key that is not UTF-8 is an unknown key.

@@ -68,9 +68,9 @@ fn write(
     public: &PublicUrl,
 ) -> Result<JsonArray, ApiError> {
     let bodies: HashMap<i64, LinkBody> = links.iter().map(|(seq, link)| (*seq, link.body(public))).collect();
-    for (_, click, link) in &clicks {
-        if let (Some(link), Some(body)) = (links.get(link), bodies.get(link)) {
-            array.push(&EventBody::of(&ClickBody::of(click), link, body))?;
+    for (_, click, link) in clicks {
+        if let (Some(link), Some(link_body)) = (links.get(&link), bodies.get(&link)) {
+            array.push(&EventBody { click: &ClickBody(click), link, link_body })?;
         }
     }
     Ok(array)

@@ -13,7 +13,7 @@ use crate::api::redirect::{PREFIX, ROUTE, visit};
 use crate::api::state::Shared;
 use crate::http::path;
 use crate::http::scope::{RequestScope, request_id};
-use crate::http::server::Answer;
+use crate::http::server::Handler;
 
 /// The handler of the public listener. It answers redirects, which are most of the traffic, without the router: the
 /// router would take longer than the rest of a redirect.
@@ -24,7 +24,7 @@ pub struct Front {
     pub(crate) router: Router,
 }
 
-impl Answer for Front {
+impl Handler for Front {
     async fn answer(self, request: hyper::Request<Incoming>, peer: SocketAddr) -> Response {
         let part = request.uri().path().strip_prefix(PREFIX).filter(|_| request.method() == Method::GET);
         if part.and_then(path::plain).is_none() {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
@@ -9,13 +10,17 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, routing};
 use serde::Serialize;
+use tokio::time::timeout;
 
 use crate::api::state::Shared;
 use crate::domain::ids;
 use crate::http::error::{ApiError, Code};
 use crate::http::query::Query;
-use crate::metrics::Format;
+use crate::metrics;
 use crate::store::{KeyChange, Limits, ListedKey};
+
+/// Maximum wait of a check of readiness for the database.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(crate) fn router() -> Router<Shared> {
     Router::new()
@@ -25,10 +30,7 @@ pub(crate) fn router() -> Router<Shared> {
 }
 
 async fn readyz(State(app): State<Shared>) -> Response {
-    if app.availability.is_exhausted() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "the database has no space left\n").into_response();
-    }
-    match app.availability.while_available(app.store.ping()).await {
+    match timeout(PATIENCE, app.store.ping()).await {
         Ok(Ok(())) => "ready\n".into_response(),
         failed => {
             tracing::warn!(?failed, "not ready");
@@ -37,17 +39,16 @@ async fn readyz(State(app): State<Shared>) -> Response {
     }
 }
 
-async fn metrics(State(app): State<Shared>, headers: HeaderMap) -> Result<Response, ApiError> {
-    let format = Format::accepted_by(&headers);
+async fn metrics(State(app): State<Shared>) -> Result<Response, ApiError> {
     let now = app.clock.now();
     let backlogs = app.backlogs.result(&app.store, now).await;
     app.metrics.outbox(backlogs.as_ref(), now);
     app.metrics.connections(&app.store.pools());
-    let text = app.metrics.text(format).map_err(|error| {
+    let text = app.metrics.text().map_err(|error| {
         tracing::error!(%error, "could not encode metrics");
         ApiError::internal()
     })?;
-    Ok(([(CONTENT_TYPE, format.content_type())], text).into_response())
+    Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
 }
 
 /// Rows of a page, unless fewer are asked for.
@@ -88,7 +89,7 @@ impl FromStr for Cursor {
 
 /// A page of the keys and their plans, which the gateway's directory polls.
 #[derive(Debug, Serialize)]
-struct Page {
+struct KeyPage {
     version: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<String>,
@@ -130,7 +131,7 @@ async fn keys(State(app): State<Shared>, query: Query, headers: HeaderMap) -> Re
     let limit = limit.map_err(|_| ApiError::new(Code::BadRequest, "limit: expected a whole number"))?;
     let limit = limit.clamp(1, PAGE_ROWS);
     let cursor = query.text("cursor").map(str::parse::<Cursor>).transpose()?;
-    let last = app.availability.while_available(app.store.last_key_change()).await??;
+    let last = app.store.last_key_change().await?;
     let etag = format!("\"{last}\"");
     let known = headers.get(IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == etag.as_bytes());
     let about = [(ETAG, etag), (CACHE_CONTROL, "no-cache".to_owned())];
@@ -163,8 +164,13 @@ async fn keys(State(app): State<Shared>, query: Query, headers: HeaderMap) -> Re
 }
 
 /// The page of these rows, as far as they have room on it.
-fn page(rows: Vec<ListedKey>, from: Cursor, limit: u32, (version, since): (String, Option<String>)) -> Page {
-    let mut page = Page { version, since, keys: Vec::new(), removed: Vec::new(), next: None };
+fn page(
+    rows: Vec<ListedKey>,
+    from: Cursor,
+    limit: u32,
+    (version, since): (String, Option<String>),
+) -> KeyPage {
+    let mut page = KeyPage { version, since, keys: Vec::new(), removed: Vec::new(), next: None };
     let (mut on_page, mut bytes, mut last) = (0, 0, None);
     for ListedKey { position, is_revoked, key } in rows {
         let limits = key.limits.unwrap_or_default();

@@ -161,7 +161,7 @@ impl Places {
         let body = if bytes.is_empty() {
             Body::empty()
         } else {
-            Body::from(Bytes::from_owner(Answer { bytes, _held: held }))
+            Body::from(Bytes::from_owner(Unwritten { bytes, _held: held }))
         };
         Ok(Response::from_parts(head, body))
     }
@@ -172,12 +172,12 @@ fn permits(number: usize) -> u32 {
 }
 
 /// An answer that is not written yet.
-struct Answer {
+struct Unwritten {
     bytes: Bytes,
     _held: Held,
 }
 
-impl AsRef<[u8]> for Answer {
+impl AsRef<[u8]> for Unwritten {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -208,9 +208,9 @@ pub(crate) async fn in_place(
     let at_database = places.take(places.all.of(is_query), 1).await?;
     request.extensions_mut().insert(Caller { workspace });
     let answering = async move {
-        let answer = timeout_at(deadline, app.availability.while_available(next.run(request))).await;
+        let answer = timeout_at(deadline, next.run(request)).await;
         drop(at_database);
-        app.places.hold(answer.map_err(|_elapsed| ApiError::timed_out())??, held).await
+        app.places.hold(answer.map_err(|_elapsed| ApiError::timed_out())?, held).await
     };
     let answer = tokio::spawn(answering.in_current_span()).await;
     answer.unwrap_or_else(|error| resume_unwind(error.into_panic()))

@@ -2,8 +2,7 @@
 
 use crate::domain::when::rfc3339;
 use crate::http::error::{ApiError, Code};
-use crate::store::availability::Away;
-use crate::store::{LinkConflict, NameConflict, StoreError};
+use crate::store::{Conflict, ConflictKind, LinkConflict, NameConflict, StoreError, WebhookConflict};
 
 impl From<LinkConflict> for ApiError {
     fn from(conflict: LinkConflict) -> Self {
@@ -19,8 +18,30 @@ impl From<LinkConflict> for ApiError {
     }
 }
 
+impl From<Conflict> for ApiError {
+    fn from(Conflict(kind): Conflict) -> Self {
+        let code = match kind {
+            ConflictKind::Link(conflict) => return conflict.into(),
+            ConflictKind::Webhook(WebhookConflict::Scope(invalid)) => {
+                return Self::invalid("custom", invalid.field(), &invalid.to_string());
+            }
+            ConflictKind::Name(NameConflict::Taken(_))
+            | ConflictKind::Webhook(WebhookConflict::Url | WebhookConflict::Overlap(_)) => Code::Conflict,
+            ConflictKind::Name(NameConflict::TooMany(..))
+            | ConflictKind::Webhook(WebhookConflict::TooMany(_)) => Code::Forbidden,
+            // As in the published API.
+            ConflictKind::Webhook(WebhookConflict::Unknown { .. }) => Code::BadRequest,
+        };
+        Self::new(code, kind.to_string())
+    }
+}
+
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
+        let error = match error {
+            StoreError::Conflict(conflict) => return conflict.into(),
+            error => error,
+        };
         if error.is_interruption() {
             tracing::warn!("a query exceeded its time limit and was interrupted");
             let message = "The query took too long and was interrupted. Narrow its range or filters, or try again \
@@ -37,30 +58,14 @@ impl From<StoreError> for ApiError {
         }
         if error.is_unavailability() {
             tracing::warn!(%error, "the database is unavailable or busy");
-            return Away.into();
+            return Self::unavailable();
         }
         if error.is_exhaustion() {
             tracing::error!(%error, "the database has no space left");
             let message = "The database has no space left. Try again later.";
-            return Self { is_exhaustion: true, ..Self::new(Code::ServiceUnavailable, message) };
+            return Self::new(Code::ServiceUnavailable, message);
         }
         tracing::error!(error = %error, "database error");
         Self::internal()
-    }
-}
-
-impl From<Away> for ApiError {
-    fn from(_: Away) -> Self {
-        Self::new(Code::ServiceUnavailable, "The database does not answer. Try again later.")
-    }
-}
-
-impl From<NameConflict> for ApiError {
-    fn from(conflict: NameConflict) -> Self {
-        let code = match conflict {
-            NameConflict::Taken(_) => Code::Conflict,
-            NameConflict::TooMany(_) => Code::Forbidden,
-        };
-        Self::new(code, conflict.to_string())
     }
 }

@@ -16,14 +16,12 @@ use crate::domain::clock::Clock;
 use crate::domain::public_url::PublicUrl;
 use crate::domain::retention::Retention;
 use crate::metrics::Metrics;
-use crate::store::availability::Availability;
 use crate::store::{Changed, Store};
 
 /// The shared state of all handlers.
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) store: Store,
-    pub(crate) availability: Availability,
     pub(crate) clock: Clock,
     pub(crate) public_url: PublicUrl,
     pub(crate) webhook_addresses: AddressPolicy,

@@ -125,8 +125,7 @@ pub(crate) struct Serve {
     /// of it is answered with 503.
     #[arg(long, env = "WEIR_REQUEST_TIMEOUT", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=3_600))]
     pub(crate) request_timeout: u64,
-    /// Maximum number of connections of each listener. Further connections wait until one closes. One address has at most half of them,
-    /// and further connections of it are closed: behind one gateway, this is twice the number of its connections.
+    /// Maximum number of connections of each listener. Further connections wait until one closes. Each may take 64 KiB for headers.
     #[arg(long, env = "WEIR_MAX_CONNECTIONS", default_value = "4096", value_parser = connections)]
     pub(crate) max_connections: usize,
     /// Time in seconds after which a connection is closed if the client reads nothing of the response.

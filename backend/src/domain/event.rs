@@ -83,7 +83,7 @@ impl Event {
     /// event is made.
     pub(crate) fn of_click(click: &Click, link: LinkBody) -> Self {
         let (id, created_at) = (format!("evt_{}", click.id), click.at);
-        let data = Data::Click(Box::new(ClickData { click: ClickBody::of(click), link }));
+        let data = Data::Click(Box::new(ClickData { click: ClickBody(click.clone()), link }));
         Self { id, trigger: Trigger::Clicked, created_at, data }
     }
 

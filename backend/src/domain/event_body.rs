@@ -1,102 +1,76 @@
 //! Events and clicks as responses and webhook payloads contain them.
 
-use serde::Serialize;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 
 use crate::domain::click::Click;
 use crate::domain::link::Link;
-use crate::domain::link_body::LinkBody;
+use crate::domain::link_body::{LinkBody, entries};
 use crate::domain::when::rfc3339;
 
 /// A click in events and webhook payloads.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct ClickBody {
-    id: String,
-    timestamp: String,
-    url: String,
-    country: String,
-    city: String,
-    region: String,
-    continent: String,
-    device: String,
-    browser: String,
-    os: String,
-    ua: String,
-    trigger: String,
-    referer: String,
-    referer_url: String,
-    qr: bool,
-    ip: String,
-}
+#[derive(Clone, Debug)]
+pub(crate) struct ClickBody(pub(crate) Click);
 
-impl ClickBody {
-    pub(crate) fn of(click: &Click) -> Self {
-        let details = click.details.clone();
-        Self {
-            id: click.id.clone(),
-            timestamp: rfc3339(click.at),
-            url: details.url.into_owned(),
-            country: details.country.into_owned(),
-            city: details.city.into_owned(),
-            region: details.region.into_owned(),
-            continent: details.continent.into_owned(),
-            device: details.device.into_owned(),
-            browser: details.browser.into_owned(),
-            os: details.os.into_owned(),
-            ua: details.user_agent.into_owned(),
-            qr: details.trigger == "qr",
-            trigger: details.trigger.into_owned(),
-            referer: details.referer.into_owned(),
-            referer_url: details.referer_url.into_owned(),
-            ip: details.ip.into_owned(),
-        }
+impl Serialize for ClickBody {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Click { id, at, details, .. } = &self.0;
+        let mut body = serializer.serialize_map(None)?;
+        entries!(body, {
+            "id": id,
+            "timestamp": rfc3339(*at),
+            "url": details.url,
+            "country": details.country,
+            "city": details.city,
+            "region": details.region,
+            "continent": details.continent,
+            "device": details.device,
+            "browser": details.browser,
+            "os": details.os,
+            "ua": details.user_agent,
+            "trigger": details.trigger,
+            "referer": details.referer,
+            "refererUrl": details.referer_url,
+            "qr": details.trigger == "qr",
+            "ip": details.ip,
+        });
+        body.end()
     }
 }
 
-/// An event. The fields below `link` repeat fields of the click and the link, because the published clients require
-/// them.
-#[derive(Debug, Serialize)]
+/// An event.
+#[derive(Debug)]
 pub(crate) struct EventBody<'a> {
-    event: &'static str,
-    timestamp: &'a str,
-    click: &'a ClickBody,
-    link: &'a LinkBody,
-    click_id: &'a str,
-    link_id: &'a str,
-    domain: &'a str,
-    key: &'a str,
-    url: &'a str,
-    continent: &'a str,
-    country: &'a str,
-    city: &'a str,
-    device: &'a str,
-    browser: &'a str,
-    os: &'a str,
-    /// 1 if the visitor followed the QR code.
-    qr: u8,
-    ip: &'a str,
+    pub(crate) click: &'a ClickBody,
+    pub(crate) link: &'a Link,
+    pub(crate) link_body: &'a LinkBody,
 }
 
-impl<'a> EventBody<'a> {
-    pub(crate) fn of(click: &'a ClickBody, link: &'a Link, link_body: &'a LinkBody) -> Self {
-        Self {
-            event: "click",
-            timestamp: &click.timestamp,
-            link: link_body,
-            click_id: &click.id,
-            link_id: &link.id,
-            domain: &link.domain,
-            key: &link.key,
-            url: &click.url,
-            continent: &click.continent,
-            country: &click.country,
-            city: &click.city,
-            device: &click.device,
-            browser: &click.browser,
-            os: &click.os,
-            qr: u8::from(click.qr),
-            ip: &click.ip,
-            click,
-        }
+impl Serialize for EventBody<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { click, link, link_body } = self;
+        let Click { id, at, details, .. } = &click.0;
+        let mut body = serializer.serialize_map(None)?;
+        entries!(body, {
+            "event": "click",
+            "timestamp": rfc3339(*at),
+            "click": click,
+            "link": link_body,
+            // These repeat fields of the click and the link, because the published clients require them.
+            "click_id": id,
+            "link_id": link.id,
+            "domain": link.domain,
+            "key": link.key,
+            "url": details.url,
+            "continent": details.continent,
+            "country": details.country,
+            "city": details.city,
+            "device": details.device,
+            "browser": details.browser,
+            "os": details.os,
+            "qr": u8::from(details.trigger == "qr"),
+            "ip": details.ip,
+        });
+        body.end()
     }
 }

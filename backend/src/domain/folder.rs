@@ -2,8 +2,6 @@
 
 use jiff::Timestamp;
 
-use super::change::Change;
-
 /// A folder of links. A link is in at most one folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Folder {
@@ -14,11 +12,4 @@ pub(crate) struct Folder {
     pub(crate) description: Option<String>,
     pub(crate) created_at: Timestamp,
     pub(crate) updated_at: Timestamp,
-}
-
-/// The fields of a folder in a request, after validation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FolderInput {
-    pub(crate) name: Option<String>,
-    pub(crate) description: Change<String>,
 }

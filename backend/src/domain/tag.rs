@@ -27,9 +27,22 @@ pub(crate) enum TagColor {
     Pink,
 }
 
+#[cfg(test)]
+impl Tag {
+    /// A red tag.
+    pub(crate) fn named(name: &str) -> Self {
+        Self { id: format!("tag_{name}"), name: name.to_owned(), color: "red".to_owned() }
+    }
+}
+
 impl TagColor {
     pub(crate) const ALL: [Self; 8] =
         [Self::Red, Self::Yellow, Self::Green, Self::Blue, Self::Purple, Self::Brown, Self::Gray, Self::Pink];
+
+    /// The colour of a tag with this name, unless another is asked for.
+    pub(crate) fn of_name(name: &str) -> Self {
+        Self::ALL[name.bytes().map(usize::from).sum::<usize>() % Self::ALL.len()]
+    }
 
     pub(crate) fn name(self) -> &'static str {
         match self {

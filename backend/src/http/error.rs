@@ -5,6 +5,7 @@ use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use serde_json::json;
 
 /// The error code, which determines the HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -54,17 +55,11 @@ pub struct ApiError {
     pub code: Code,
     /// The human-readable message.
     pub message: String,
-    /// Whether the database had no space left.
-    pub(crate) is_exhaustion: bool,
 }
-
-/// Marks a response to a request for which the database had no space left.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Exhausted;
 
 impl ApiError {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), is_exhaustion: false }
+        Self { code, message: message.into() }
     }
 
     /// An internal error. The caller logs the cause, which the response does not contain.
@@ -75,6 +70,11 @@ impl ApiError {
     /// The request was not received or answered within its time limit.
     pub(crate) fn timed_out() -> Self {
         Self::new(Code::RequestTimeout, "The request took too long.")
+    }
+
+    /// The database does not answer in time.
+    pub(crate) fn unavailable() -> Self {
+        Self::new(Code::ServiceUnavailable, "The database does not answer. Try again later.")
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
@@ -95,30 +95,14 @@ impl ApiError {
     }
 }
 
-/// The body of an error.
-#[derive(Debug, Serialize)]
-pub(crate) struct ErrorBody {
-    error: ErrorFields,
-}
-
-#[derive(Debug, Serialize)]
-struct ErrorFields {
-    code: Code,
-    message: String,
-    doc_url: String,
-}
-
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = self.code.status();
         let doc_url = format!("https://www.rfc-editor.org/rfc/rfc9110#status.{}", status.as_u16());
-        let error = ErrorFields { code: self.code, message: self.message, doc_url };
-        let mut response = (status, Json(ErrorBody { error })).into_response();
+        let error = json!({ "code": self.code, "message": self.message, "doc_url": doc_url });
+        let mut response = (status, Json(json!({ "error": error }))).into_response();
         if self.code == Code::ServiceUnavailable {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-        }
-        if self.is_exhaustion {
-            response.extensions_mut().insert(Exhausted);
         }
         response
     }

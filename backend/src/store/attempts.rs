@@ -21,7 +21,7 @@ impl Store {
         let finished = Finished { delivery, attempt, outcome, failing_since, ended };
         match self.dialect {
             Dialect::Sqlite => {
-                let (_turn, mut transaction) = self.begin_in_turn().await?;
+                let mut transaction = self.begin().await?;
                 for push in Finished::STATEMENTS {
                     let mut sql = Sql::new("");
                     push(&finished, &mut sql);

@@ -70,7 +70,7 @@ impl Store {
         if clicks.is_empty() {
             return Ok(Recorded::default());
         }
-        let (_turn, mut transaction) = self.begin_in_turn().await?;
+        let mut transaction = self.begin().await?;
         // Processes record one after the other. The numbers of clicks are then in the order of the commits, so that the cursor of a
         // webhook passes over none.
         let mut sql = Sql::new(HORIZON);

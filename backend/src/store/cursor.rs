@@ -197,7 +197,7 @@ impl Store {
         );
         sql.bind(before).push(" ORDER BY h.seq LIMIT 1");
         let Some(row) = sql.optional(&self.read).await? else { return Ok(None) };
-        let (_turn, mut transaction) = self.begin_in_turn().await?;
+        let mut transaction = self.begin().await?;
         let listener = Listener::lock(&mut transaction, self.dialect, row.try_get(0)?).await?;
         let Some(listener) = listener else { return Ok(Some(0)) };
         let mut next = listener.next(&mut transaction).await?;

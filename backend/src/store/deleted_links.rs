@@ -79,7 +79,7 @@ impl Store {
         now: Timestamp,
     ) -> Result<Vec<Link>, StoreError> {
         let links = self.selected_links(workspace, selectors).await?;
-        let (_turn, mut transaction) = self.begin_in_turn().await?;
+        let mut transaction = self.begin().await?;
         let links = self.lock_links(&mut transaction, workspace, links.iter().map(|link| &link.id)).await?;
         let seqs: Vec<i64> = links.iter().map(|link| link.seq).collect();
         put_out_of_reach(&mut transaction, self.dialect, &seqs, now).await?;
@@ -94,7 +94,7 @@ impl Store {
         if oldest_deleted().optional(&self.read).await?.is_none() {
             return Ok(false);
         }
-        let (_turn, mut transaction) = self.begin_in_turn().await?;
+        let mut transaction = self.begin().await?;
         let mut sql = oldest_deleted();
         sql.lock(self.dialect, " FOR UPDATE OF dl SKIP LOCKED");
         let mut links = Vec::new();
@@ -170,6 +170,7 @@ mod tests {
     use crate::domain::click::Click;
     use crate::domain::link_input::LinkInput;
     use crate::domain::public_url::PublicUrl;
+    use crate::domain::tag::Tag;
 
     async fn rows(store: &Store, query: &'static str) -> i64 {
         Sql::new(query).number(&store.read).await.unwrap()
@@ -194,7 +195,7 @@ mod tests {
                 .await
                 .unwrap();
             let workspace = store.create_workspace("test", now).await.unwrap();
-            store.create_tag(&workspace, "t", None, now).await.unwrap().unwrap();
+            store.create_label(&workspace, Tag::named("t")).await.unwrap();
             let body = serde_json::json!({
                 "url": "https://example.com", "tagNames": ["t"], "title": "t".repeat(title),
             });
@@ -232,7 +233,7 @@ mod tests {
         let mut store = Store::open_or_create(&url).await.unwrap();
         let (now, public) = (Timestamp::UNIX_EPOCH, PublicUrl::parse("https://s.test").unwrap());
         let workspace = store.create_workspace("test", now).await.unwrap();
-        store.create_tag(&workspace, "t", None, now).await.unwrap().unwrap();
+        store.create_label(&workspace, Tag::named("t")).await.unwrap();
         let body = serde_json::json!({"url": "https://example.com", "tagNames": ["t"]});
         let new = || NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public);
         let made = store.create_links(&workspace, &[new(), new()], now, None).await.unwrap();

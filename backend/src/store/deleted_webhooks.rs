@@ -2,14 +2,8 @@
 //!
 //! A deleted webhook belongs to workspace 0. Its URL can therefore be used again, and the outbox leaves its deliveries out.
 
-use sqlx::Row;
-
-use super::ROWS_PER_STEP;
 use super::sql::Sql;
 use super::{Store, StoreError, Workspace};
-
-/// Maximum number of deliveries that one transaction deletes. Each has up to ten attempts.
-pub(super) const DELIVERIES_PER_STEP: i64 = ROWS_PER_STEP / 10;
 
 impl Store {
     /// Deletes a webhook. The sweeper deletes its deliveries. False if the workspace has no such webhook.
@@ -21,27 +15,6 @@ impl Store {
         sql.bind(workspace.seq).push(" AND id = ").bind(id.to_owned());
         Ok(sql.execute(&self.write).await? == 1)
     }
-
-    /// Deletes some deliveries of a deleted webhook with their attempts, and the webhook itself after the last delivery.
-    /// False if there is no deleted webhook, or another process works on it.
-    pub(crate) async fn sweep_webhooks(&self) -> Result<bool, StoreError> {
-        let deleted = "SELECT h.seq FROM webhooks h WHERE h.workspace_seq = 0 LIMIT 1";
-        let begun = self.begin_with_row(deleted).await?;
-        let Some((_turn, mut transaction, row)) = begun else { return Ok(false) };
-        let webhook: i64 = row.try_get(0)?;
-        let mut sql = Sql::new(
-            "DELETE FROM webhook_deliveries WHERE seq IN
-             (SELECT d.seq FROM webhook_deliveries d WHERE d.webhook_seq = ",
-        );
-        sql.bind(webhook).push(" ORDER BY d.seq LIMIT ").bind(DELIVERIES_PER_STEP).push(")");
-        if sql.execute(&mut *transaction).await? < DELIVERIES_PER_STEP.unsigned_abs() {
-            let mut sql = Sql::new("DELETE FROM webhooks WHERE seq = ");
-            sql.bind(webhook);
-            sql.execute(&mut *transaction).await?;
-        }
-        transaction.commit().await?;
-        Ok(true)
-    }
 }
 
 #[cfg(test)]
@@ -49,6 +22,7 @@ mod tests {
     use jiff::{SignedDuration, Timestamp};
     use tempfile::TempDir;
 
+    use super::super::sweep::DELIVERIES_PER_STEP;
     use super::super::{NewLink, NewWebhook};
     use super::*;
     use crate::domain::click::Click;
@@ -75,7 +49,7 @@ mod tests {
         let (now, public) = (Timestamp::UNIX_EPOCH, PublicUrl::parse("https://s.test").unwrap());
         let workspace = store.create_workspace("test", now).await.unwrap();
         let new = NewWebhook::of_clicks();
-        let webhook = store.create_webhook(&workspace, &new, 1, now).await.unwrap().unwrap();
+        let webhook = store.create_webhook(&workspace, &new, 1, now).await.unwrap();
         let body = serde_json::json!({"url": "https://example.com"});
         let new = NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public);
         let made = store.create_links(&workspace, &[new], now, None).await.unwrap();
@@ -98,19 +72,19 @@ mod tests {
         const DELIVERIES: i64 = 5 * DELIVERIES_PER_STEP / 2;
         let folder = TempDir::new().unwrap();
         let (mut store, workspace, id) = with_deliveries(&folder, DELIVERIES).await;
-        assert!(!store.sweep_webhooks().await.unwrap(), "none is deleted");
+        assert!(!store.sweep().await.unwrap(), "none is deleted");
         assert!(store.delete_webhook(&workspace, &id).await.unwrap());
         assert!(!store.delete_webhook(&workspace, &id).await.unwrap(), "only once");
         assert_eq!(left(&store).await, (DELIVERIES, ATTEMPTS * DELIVERIES), "none in the request");
         for expected in [DELIVERIES - DELIVERIES_PER_STEP, DELIVERIES - 2 * DELIVERIES_PER_STEP, 0] {
-            assert!(store.sweep_webhooks().await.unwrap());
+            assert!(store.sweep().await.unwrap());
             assert_eq!(left(&store).await, (expected, ATTEMPTS * expected));
             store.close().await;
             store = Store::open_or_create(&format!("sqlite:{}", folder.path().join("test.db").display()))
                 .await
                 .unwrap();
         }
-        assert!(!store.sweep_webhooks().await.unwrap());
+        assert!(!store.sweep().await.unwrap());
         assert_eq!(rows(&store, "SELECT COUNT(*) FROM webhooks").await, 0);
     }
 

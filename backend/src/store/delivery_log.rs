@@ -138,8 +138,7 @@ mod tests {
             .unwrap();
         let now = Timestamp::UNIX_EPOCH;
         let workspace = store.create_workspace("test", now).await.unwrap();
-        let webhook =
-            store.create_webhook(&workspace, &NewWebhook::of_clicks(), 1, now).await.unwrap().unwrap();
+        let webhook = store.create_webhook(&workspace, &NewWebhook::of_clicks(), 1, now).await.unwrap();
         let steps = deliveries_of(&webhook, "evt_1").steps(&store.read).await;
         let by_event = |step: &String| {
             step.starts_with("SEARCH d") && step.contains("INDEX webhook_deliveries_of_event (event_seq=?")

@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::schema::SchemaProblem;
+use super::{LinkConflict, NameConflict, WebhookConflict};
 
 /// An error of the database.
 #[derive(Debug, thiserror::Error)]
@@ -14,7 +15,7 @@ pub enum StoreError {
     /// The URL is not that of a supported database.
     #[error("database {url:?}: expected sqlite:<file> or postgres://<host>/<name>")]
     UnknownDatabase {
-        /// The URL without user and password.
+        /// The URL as far as it has no password.
         url: String,
     },
     /// The URL is that of a PostgreSQL database, which this build does not support.
@@ -86,6 +87,9 @@ pub enum StoreError {
         /// The first instant whose clicks are kept.
         kept_from: Timestamp,
     },
+    /// What was asked for conflicts with what is stored.
+    #[error(transparent)]
+    Conflict(Conflict),
     /// The database contains a value that this version cannot read.
     #[error("stored {what}: {problem}")]
     Corrupt {
@@ -96,7 +100,49 @@ pub enum StoreError {
     },
 }
 
+/// A conflict of what was asked for with what is stored.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct Conflict(pub(crate) ConflictKind);
+
+/// The kinds of conflicts.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConflictKind {
+    #[error(transparent)]
+    Link(LinkConflict),
+    #[error(transparent)]
+    Name(NameConflict),
+    #[error(transparent)]
+    Webhook(WebhookConflict),
+}
+
+impl From<LinkConflict> for StoreError {
+    fn from(conflict: LinkConflict) -> Self {
+        Self::Conflict(Conflict(ConflictKind::Link(conflict)))
+    }
+}
+
+impl From<NameConflict> for StoreError {
+    fn from(conflict: NameConflict) -> Self {
+        Self::Conflict(Conflict(ConflictKind::Name(conflict)))
+    }
+}
+
+impl From<WebhookConflict> for StoreError {
+    fn from(conflict: WebhookConflict) -> Self {
+        Self::Conflict(Conflict(ConflictKind::Webhook(conflict)))
+    }
+}
+
 impl StoreError {
+    /// The error of a statement, or `conflict` if another row has what must be unique.
+    pub(super) fn or_taken(error: sqlx::Error, conflict: impl Into<Self>) -> Self {
+        match error {
+            sqlx::Error::Database(error) if error.is_unique_violation() => conflict.into(),
+            error => error.into(),
+        }
+    }
+
     /// Whether the database refuses the data and would refuse it again. False if the database could not work, for example
     /// because of a full disk or a lost connection.
     pub(crate) fn is_refusal(&self) -> bool {
@@ -118,7 +164,7 @@ impl StoreError {
         Self::Corrupt { what, problem: problem.to_string() }
     }
 
-    /// Whether the database could not be reached, or had no free connection in time.
+    /// Whether the database could not be reached, or another transaction kept it for too long.
     pub(crate) fn is_unavailability(&self) -> bool {
         match self {
             Self::Database(
@@ -130,10 +176,13 @@ impl StoreError {
                 | sqlx::Error::PoolClosed
                 | sqlx::Error::WorkerCrashed,
             ) => true,
-            // PostgreSQL: connection exceptions, too many connections, and a server that shuts down, has crashed or starts.
             Self::Database(sqlx::Error::Database(error)) => error.code().is_some_and(|code| {
-                code.len() == "08000".len()
-                    && ["08", "53300", "57P"].iter().any(|class| code.starts_with(class))
+                if code.len() == "08000".len() {
+                    // PostgreSQL: connection exceptions, too many connections, and a server that shuts down, has crashed or starts.
+                    return ["08", "53300", "57P"].iter().any(|class| code.starts_with(class));
+                }
+                // SQLITE_BUSY, after the time limit for locks.
+                code.parse::<u32>().is_ok_and(|code| code & 0xff == 5)
             }),
             _ => false,
         }
@@ -150,16 +199,6 @@ impl StoreError {
                 // SQLITE_FULL.
                 code.parse::<u32>().is_ok_and(|code| code & 0xff == 13)
             }),
-            _ => false,
-        }
-    }
-
-    /// Whether it is the answer of a server that works: none that shuts down, has crashed or starts.
-    pub(super) fn is_answer(&self) -> bool {
-        match self {
-            Self::Database(sqlx::Error::Database(error)) => {
-                !error.code().is_some_and(|code| code.starts_with("57P"))
-            }
             _ => false,
         }
     }

@@ -6,12 +6,11 @@ use jiff::Timestamp;
 use sqlx::{Any, Row, Transaction};
 
 use super::domains::Owners;
-use super::folders::known_folders;
 use super::link_conflict::{LinkConflict, external_id_is_taken};
 use super::link_size::{self, MAX_LINK_BYTES};
 use super::outbox::enqueue;
 use super::sql::Sql;
-use super::tags::{add_tags, resolve_tags};
+use super::tags::{add_tags, known_folders, resolve_tags};
 use super::{Store, StoreError, Workspace, kept_keys, to_json};
 use crate::domain::destination::TooLong;
 use crate::domain::destination::UtmParameters;
@@ -85,8 +84,16 @@ impl Draft {
     }
 }
 
+/// The columns of a link that an update may change.
+pub(super) const COLUMNS: &str =
+    "domain, key, key_folded, url, utm_source, utm_medium, utm_campaign, utm_term, utm_content,
+    external_id, tenant_id, folder_id, archived, details, updated_at";
+/// Their values in [`row`].
+pub(super) const VALUES: &str = "value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, value->>8,
+    value->>9, value->>10, value->>11, value->>12, CAST(value->>13 AS BIGINT), value->>14, CAST(value->>15 AS BIGINT)";
+
 /// The values of a link's row as a JSON list.
-fn row(link: &Link, utm: UtmParameters, details: &str) -> Result<String, StoreError> {
+pub(super) fn row(link: &Link, utm: UtmParameters, details: &str) -> Result<String, StoreError> {
     let values = (
         &link.id,
         &link.domain,
@@ -103,7 +110,7 @@ fn row(link: &Link, utm: UtmParameters, details: &str) -> Result<String, StoreEr
         &link.folder_id,
         i64::from(link.archived),
         details,
-        link.created_at.as_millisecond(),
+        link.updated_at.as_millisecond(),
     );
     to_json("links", &values)
 }
@@ -127,11 +134,8 @@ impl Store {
         announce: Option<&PublicUrl>,
     ) -> Result<LinkResults, StoreError> {
         let drafts = self.draft(workspace, links, now)?;
-        // Without events, the call may create many links.
-        let (_turn, mut transaction) = match announce {
-            Some(_) => (None, self.begin().await?),
-            None => self.begin_in_turn().await?,
-        };
+        // Numbers of links are then in the order of the commits, so that a client that asks for links after the last one misses none.
+        let mut transaction = self.begin_alone(workspace).await?;
         let results = self.create(&mut transaction, workspace, links, drafts, now).await?;
         if let Some(public) = announce {
             for link in results.iter().filter_map(|result| result.as_ref().ok()) {
@@ -215,10 +219,10 @@ impl Store {
         }
         let mut drafts = fitting;
         for _ in 0..KEY_ATTEMPTS {
-            let names: Vec<_> = drafts.iter().map(Draft::name).collect();
-            let kept = kept_keys::of_others(transaction, self.dialect, workspace, &names, now).await?;
-            let free: Vec<&Draft> = drafts.iter().filter(|draft| !kept.contains(&draft.name())).collect();
-            let inserted = self.insert(transaction, workspace, &free).await?;
+            if drafts.is_empty() {
+                break;
+            }
+            let inserted = self.insert(transaction, workspace, &drafts, now).await?;
             let mut taken = Vec::new();
             for Draft { index, mut link, .. } in drafts {
                 let input = &links[index].input;
@@ -234,9 +238,6 @@ impl Store {
                 }
             }
             drafts = taken;
-            if drafts.is_empty() {
-                break;
-            }
         }
         let results: Vec<_> =
             results.into_iter().map(|result| result.unwrap_or(Err(LinkConflict::Key))).collect();
@@ -244,36 +245,38 @@ impl Store {
         Ok(results)
     }
 
-    /// Inserts the drafts that conflict with no other link, in their order, and returns the ids of these.
+    /// Inserts the drafts that conflict neither with another link nor with a key that is kept for others, in their order, and returns the ids
+    /// of these.
     async fn insert(
         &self,
         transaction: &mut Transaction<'static, Any>,
         workspace: &Workspace,
-        drafts: &[&Draft],
+        drafts: &[Draft],
+        now: Timestamp,
     ) -> Result<HashSet<String>, StoreError> {
-        if drafts.is_empty() {
-            return Ok(HashSet::new());
-        }
         let rows: Vec<&str> = drafts.iter().map(|draft| draft.row.as_str()).collect();
-        let mut sql = Sql::new(
-            "INSERT INTO links (workspace_seq, id, domain, key, key_folded, url, utm_source, utm_medium, utm_campaign,
-             utm_term, utm_content, external_id, tenant_id, folder_id, archived, details, created_at, updated_at)
-             SELECT CAST(",
-        );
-        sql.bind(workspace.seq).push(
-            " AS BIGINT), value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, value->>8,
-             value->>9, value->>10, value->>11, value->>12, CAST(value->>13 AS BIGINT), value->>14,
-             CAST(value->>15 AS BIGINT), CAST(value->>15 AS BIGINT) FROM ",
-        );
+        let mut sql = Sql::new("INSERT INTO links (workspace_seq, id, created_at, ");
+        sql.push(COLUMNS).push(") SELECT CAST(").bind(workspace.seq);
+        sql.push(" AS BIGINT), value->>0, CAST(value->>15 AS BIGINT), ").push(VALUES).push(" FROM ");
         sql.each(self.dialect, format!("[{}]", rows.join(",")));
         sql.in_order(self.dialect).push(" ON CONFLICT DO NOTHING");
         let inserted = sql.execute(&mut **transaction).await?;
-        let ids = || drafts.iter().map(|draft| draft.link.id.as_str());
-        if usize::try_from(inserted) == Ok(drafts.len()) {
-            return Ok(ids().map(str::to_owned).collect());
+        // Only now: the insertion has waited for the deletion of a link by another process, which keeps its key.
+        let names: Vec<_> = drafts.iter().map(Draft::name).collect();
+        let kept = kept_keys::of_others(transaction, self.dialect, workspace, &names, now).await?;
+        let ids: Vec<&str> = drafts.iter().map(|draft| draft.link.id.as_str()).collect();
+        if kept.is_empty() && usize::try_from(inserted) == Ok(drafts.len()) {
+            return Ok(ids.into_iter().map(str::to_owned).collect());
+        }
+        if !kept.is_empty() {
+            let kept = drafts.iter().filter(|draft| kept.contains(&draft.name()));
+            let kept: Vec<&str> = kept.map(|draft| draft.link.id.as_str()).collect();
+            let mut sql = Sql::new("DELETE FROM links WHERE id IN ");
+            sql.texts(self.dialect, &kept);
+            sql.execute(&mut **transaction).await?;
         }
         let mut sql = Sql::new("SELECT l.id FROM links l WHERE l.id IN ");
-        sql.texts(self.dialect, &ids().collect::<Vec<_>>());
+        sql.texts(self.dialect, &ids);
         let rows = sql.all(&mut **transaction).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }

@@ -2,8 +2,8 @@
 
 use sqlx::Row;
 
+use super::labels::folded;
 use super::links::{Found, LINKS, find};
-use super::names::folded;
 use super::reader::Reader;
 use super::sql::Sql;
 use super::{Store, StoreError, Workspace};

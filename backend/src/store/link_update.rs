@@ -6,14 +6,13 @@ use jiff::Timestamp;
 use sqlx::{Any, Transaction};
 
 use super::domains::Owners;
-use super::folders::known_folders;
 use super::link_conflict::{LinkConflict, external_id_is_taken};
-use super::link_creation::{Draft, NewLink};
+use super::link_creation::{COLUMNS, Draft, NewLink, VALUES, row};
 use super::link_size::{self, MAX_LINK_BYTES};
 use super::links::{LINKS, LinkSelector};
 use super::outbox::enqueue;
 use super::sql::Sql;
-use super::tags::{add_tags, resolve_tags};
+use super::tags::{add_tags, known_folders, resolve_tags};
 use super::{Dialect, Store, StoreError, Workspace, kept_keys, to_json};
 use crate::apart;
 use crate::domain::destination::TooLong;
@@ -41,33 +40,40 @@ impl Store {
         input: LinkInput,
         now: Timestamp,
         public: &PublicUrl,
-    ) -> Result<Option<Result<Changed, LinkConflict>>, StoreError> {
+    ) -> Result<Option<Changed>, StoreError> {
         let Some(link) = self.link(workspace, selector).await? else { return Ok(None) };
         // No transaction begins that would work on an input that is too large. The link may change until then, which is why it is checked
         // again.
         let bytes = input.bytes();
-        let check = move || Ok::<_, StoreError>(updated(&link, &input, None)?.map(|_| input));
-        let input = &match apart::run_on(bytes, check).await? {
-            Ok(input) => input,
-            Err(conflict) => return Ok(Some(Err(conflict))),
-        };
+        let check = move || updated(&link, &input, None).map(|_| input);
+        let input = &apart::run_on(bytes, check).await?;
         let mut transaction = self.begin().await?;
         let mut sql = Sql::new(LINKS);
         self.push_selector(&mut sql, workspace, selector);
         let Some(link) = self.load_locked(&mut transaction, sql).await?.pop() else { return Ok(None) };
-        if !self.may_move(&mut transaction, workspace, &link, input, public).await? {
-            return Ok(Some(Err(LinkConflict::Domain)));
-        }
-        let tags = match self.check(&mut transaction, workspace, input).await? {
-            Ok(tags) => tags,
-            Err(conflict) => return Ok(Some(Err(conflict))),
-        };
-        let changed = self.change(&mut transaction, workspace, link, input, tags.as_deref(), now).await?;
-        if let Ok(changed) = &changed {
-            announce_update(&mut transaction, self.dialect, workspace, changed, public, now).await?;
-            transaction.commit().await?;
-        }
+        let changed = self.change_one(&mut transaction, workspace, link, input, public, now).await?;
+        transaction.commit().await?;
         Ok(Some(changed))
+    }
+
+    /// Updates a link that is locked, and sends `link.updated` to webhooks.
+    async fn change_one(
+        &self,
+        transaction: &mut Transaction<'static, Any>,
+        workspace: &Workspace,
+        link: Link,
+        input: &LinkInput,
+        public: &PublicUrl,
+        now: Timestamp,
+    ) -> Result<Changed, StoreError> {
+        self.refuse_move(transaction, workspace, &link, input, public).await?;
+        let tags = self.check(transaction, workspace, input).await?;
+        let changed = self.change(transaction, workspace, link, input, tags.as_deref(), now).await?;
+        if changed.before.as_ref() != Some(&changed.after) {
+            let event = Event::of_link(Trigger::Updated, &changed.after, public, now);
+            enqueue(transaction, self.dialect, workspace.seq, &changed.after, event).await?;
+        }
+        Ok(changed)
     }
 
     /// Updates the oldest link that has the destination of `new`, and sends `link.updated` to webhooks. Creates a link
@@ -78,46 +84,24 @@ impl Store {
         new: NewLink,
         now: Timestamp,
         public: &PublicUrl,
-    ) -> Result<Result<Changed, LinkConflict>, StoreError> {
+    ) -> Result<Changed, StoreError> {
         let url = new.input.destination(None);
         let found = self.find_link(self.oldest_link_to(workspace, &url)).await?;
-        let (new, drafts) = match self.fitting_upsert(workspace, found, new, now).await? {
-            Ok(fitting) => fitting,
-            Err(conflict) => return Ok(Err(conflict)),
-        };
+        let (new, drafts) = self.fitting_upsert(workspace, found, new, now).await?;
         // Two concurrent calls must not both find no link and both create one.
         let mut transaction = self.begin_alone(workspace).await?;
         let sql = self.oldest_link_to(workspace, &url);
-        let result = match self.load_locked(&mut transaction, sql).await?.pop() {
-            Some(link) => {
-                if !self.may_move(&mut transaction, workspace, &link, &new.input, public).await? {
-                    return Ok(Err(LinkConflict::Domain));
-                }
-                let tags = match self.check(&mut transaction, workspace, &new.input).await? {
-                    Ok(tags) => tags,
-                    Err(conflict) => return Ok(Err(conflict)),
-                };
-                let changed =
-                    self.change(&mut transaction, workspace, link, &new.input, tags.as_deref(), now).await?;
-                if let Ok(changed) = &changed {
-                    announce_update(&mut transaction, self.dialect, workspace, changed, public, now).await?;
-                }
-                changed
-            }
+        let changed = match self.load_locked(&mut transaction, sql).await?.pop() {
+            Some(link) => self.change_one(&mut transaction, workspace, link, &new.input, public, now).await?,
             None => {
                 let links = std::slice::from_ref(&new);
-                match self.create(&mut transaction, workspace, links, drafts, now).await?.pop() {
-                    Some(Ok(link)) => Ok(Changed { before: None, after: link }),
-                    Some(Err(conflict)) => Err(conflict),
-                    // One draft has one result.
-                    None => Err(LinkConflict::Key),
-                }
+                let created = self.create(&mut transaction, workspace, links, drafts, now).await?.pop();
+                // One draft has one result.
+                Changed { before: None, after: created.unwrap_or(Err(LinkConflict::Key))? }
             }
         };
-        if result.is_ok() {
-            transaction.commit().await?;
-        }
-        Ok(result)
+        transaction.commit().await?;
+        Ok(changed)
     }
 
     /// The query for the oldest link of the workspace that has this destination.
@@ -140,15 +124,15 @@ impl Store {
         found: Option<Link>,
         new: NewLink,
         now: Timestamp,
-    ) -> Result<Result<(NewLink, Vec<Draft>), LinkConflict>, StoreError> {
+    ) -> Result<(NewLink, Vec<Draft>), StoreError> {
         let (store, workspace, bytes) = (self.clone(), workspace.clone(), new.input.bytes());
         let check = move || {
             let drafts = store.draft(&workspace, std::slice::from_ref(&new), now)?;
-            let conflict = match found {
-                Some(link) => updated(&link, &new.input, None)?.err(),
-                None => drafts.iter().find_map(Draft::too_large),
-            };
-            Ok(conflict.map_or_else(|| Ok((new, drafts)), Err))
+            match found {
+                Some(link) => drop(updated(&link, &new.input, None)?),
+                None => drafts.iter().find_map(Draft::too_large).map_or(Ok(()), Err)?,
+            }
+            Ok((new, drafts))
         };
         apart::run_on(bytes, check).await
     }
@@ -161,34 +145,19 @@ impl Store {
         selectors: &[LinkSelector],
         input: &LinkInput,
         now: Timestamp,
-    ) -> Result<Result<Vec<Changed>, LinkConflict>, StoreError> {
+    ) -> Result<Vec<Changed>, StoreError> {
         let (links, changes) = (self.selected_links(workspace, selectors).await?, input.clone());
         // No transaction begins that would work on an input that is too large.
         let check = move || {
-            let mut ids = Vec::with_capacity(links.len());
-            for link in links {
-                if let Err(conflict) = updated(&link, &changes, None)? {
-                    return Ok(Err(conflict));
-                }
-                ids.push(link.id);
-            }
-            Ok::<_, StoreError>(Ok(ids))
+            let id = |link: Link| updated(&link, &changes, None).map(|_| link.id);
+            links.into_iter().map(id).collect::<Result<Vec<_>, _>>()
         };
-        let ids = match apart::run(check).await? {
-            Ok(ids) => ids,
-            Err(conflict) => return Ok(Err(conflict)),
-        };
-        let (_turn, mut transaction) = self.begin_in_turn().await?;
-        let tags = match self.check(&mut transaction, workspace, input).await? {
-            Ok(tags) => tags,
-            Err(conflict) => return Ok(Err(conflict)),
-        };
+        let ids = apart::run(check).await?;
+        let mut transaction = self.begin().await?;
+        let tags = self.check(&mut transaction, workspace, input).await?;
         let mut changed = Vec::with_capacity(ids.len());
         for link in self.lock_links(&mut transaction, workspace, ids.iter()).await? {
-            match self.change(&mut transaction, workspace, link, input, tags.as_deref(), now).await? {
-                Ok(link) => changed.push(link),
-                Err(conflict) => return Ok(Err(conflict)),
-            }
+            changed.push(self.change(&mut transaction, workspace, link, input, tags.as_deref(), now).await?);
         }
         transaction.commit().await?;
         let mut slots = HashMap::new();
@@ -201,25 +170,27 @@ impl Store {
             let external_id = link.external_id.clone().map(LinkSelector::ExternalId);
             [Some(id), external_id].iter().flatten().filter_map(|selector| slots.get(selector)).min().copied()
         });
-        Ok(Ok(changed))
+        Ok(changed)
     }
 
-    /// Whether `input` keeps the short link of a link, or the workspace may create links where it moves to. A new key makes a new short
-    /// link, too.
-    async fn may_move(
+    /// Refuses an input that moves a link to where the workspace may not create links. A new key makes a new short link, too.
+    async fn refuse_move(
         &self,
         transaction: &mut Transaction<'static, Any>,
         workspace: &Workspace,
         before: &Link,
         input: &LinkInput,
         public: &PublicUrl,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<(), StoreError> {
         let domain = input.domain.as_ref().unwrap_or(&before.domain);
         if *domain == before.domain && input.key.as_ref().is_none_or(|key| *key == before.key) {
-            return Ok(true);
+            return Ok(());
         }
         let owners = Owners::of(transaction, self.dialect, std::iter::once(domain.as_str())).await?;
-        Ok(owners.permit(workspace, domain, domain == public.default_domain()))
+        match owners.permit(workspace, domain, domain == public.default_domain()) {
+            true => Ok(()),
+            false => Err(LinkConflict::Domain.into()),
+        }
     }
 
     /// Checks the folder and the tags that `input` names. Returns the tags that it gives to links, or None if it names none.
@@ -228,19 +199,19 @@ impl Store {
         transaction: &mut Transaction<'static, Any>,
         workspace: &Workspace,
         input: &LinkInput,
-    ) -> Result<Result<Option<Vec<Tag>>, LinkConflict>, StoreError> {
+    ) -> Result<Option<Vec<Tag>>, StoreError> {
         let folder = input.folder_id.clone().set();
         let folders =
             known_folders(transaction, self.dialect, workspace, folder.as_deref().into_iter()).await?;
         if let Some(conflict) = LinkConflict::of_folder(folder.as_ref(), &folders) {
-            return Ok(Err(conflict));
+            return Err(conflict.into());
         }
         if input.tags.is_none() {
-            return Ok(Ok(None));
+            return Ok(None);
         }
         let wanted = std::iter::once(input.tags.as_ref());
         let tags = resolve_tags(transaction, workspace, self.dialect, wanted).await?.pop();
-        Ok(tags.transpose())
+        Ok(tags.transpose()?)
     }
 
     /// Applies `input` to a link, with the tags that it selects, and writes the link if that changes it.
@@ -252,36 +223,27 @@ impl Store {
         input: &LinkInput,
         tags: Option<&[Tag]>,
         now: Timestamp,
-    ) -> Result<Result<Changed, LinkConflict>, StoreError> {
-        let mut after = match updated(&before, input, tags)? {
-            Ok(after) => after,
-            Err(conflict) => return Ok(Err(conflict)),
-        };
+    ) -> Result<Changed, StoreError> {
+        let mut after = updated(&before, input, tags)?;
         if after == before {
-            return Ok(Ok(Changed { before: Some(before), after }));
+            return Ok(Changed { before: Some(before), after });
         }
         after.updated_at = now;
         if external_id_is_taken(transaction, workspace, &after).await? {
-            return Ok(Err(LinkConflict::ExternalId));
+            return Err(LinkConflict::ExternalId.into());
         }
         if self.key_is_taken(transaction, &after).await? {
-            return Ok(Err(LinkConflict::Key));
+            return Err(LinkConflict::Key.into());
         }
         let [lost, new] = [&before, &after].map(|link| (link.domain.clone(), link.key.to_lowercase()));
+        self.write(transaction, &after).await?;
         if lost != new {
+            // Only now: the update has waited for the deletion of a link by another process, which keeps its key.
             let kept = kept_keys::of_others(transaction, self.dialect, workspace, &[new], now).await?;
             if !kept.is_empty() {
-                return Ok(Err(LinkConflict::Key));
+                return Err(LinkConflict::Key.into());
             }
             kept_keys::keep(transaction, workspace, lost, now).await?;
-        }
-        match self.write(transaction, &after).await {
-            Ok(()) => {}
-            // Another process has taken the key since the check.
-            Err(StoreError::Database(sqlx::Error::Database(error))) if error.is_unique_violation() => {
-                return Ok(Err(LinkConflict::Key));
-            }
-            Err(error) => return Err(error),
         }
         if after.tags != before.tags {
             let mut sql = Sql::new("DELETE FROM link_tags WHERE link_seq = ");
@@ -289,7 +251,7 @@ impl Store {
             sql.execute(&mut **transaction).await?;
             add_tags(transaction, self.dialect, std::iter::once(&after)).await?;
         }
-        Ok(Ok(Changed { before: Some(before), after }))
+        Ok(Changed { before: Some(before), after })
     }
 
     async fn write(
@@ -297,28 +259,14 @@ impl Store {
         transaction: &mut Transaction<'static, Any>,
         link: &Link,
     ) -> Result<(), StoreError> {
-        let utm = UtmParameters::of(&link.url);
-        let mut sql = Sql::new("UPDATE links SET domain = ");
-        sql.bind(link.domain.clone());
-        sql.push(", key = ").bind(link.key.clone()).push(", key_folded = ").bind(link.key.to_lowercase());
-        sql.push(", url = ").bind(link.url.clone());
-        sql.push(", utm_source = ").bind(utm.source).push(", utm_medium = ").bind(utm.medium);
-        sql.push(", utm_campaign = ").bind(utm.campaign).push(", utm_term = ").bind(utm.term);
-        sql.push(", utm_content = ").bind(utm.content);
-        sql.push(", external_id = ")
-            .bind(link.external_id.clone())
-            .push(", tenant_id = ")
-            .bind(link.tenant_id.clone());
-        sql.push(", folder_id = ")
-            .bind(link.folder_id.clone())
-            .push(", archived = ")
-            .bind(i64::from(link.archived));
-        sql.push(", details = ").bind(to_json("link details", &link.details)?);
-        sql.push(", updated_at = ")
-            .bind(link.updated_at.as_millisecond())
-            .push(" WHERE seq = ")
-            .bind(link.seq);
-        sql.execute(&mut **transaction).await?;
+        let details = to_json("link details", &link.details)?;
+        let row = row(link, UtmParameters::of(&link.url), &details)?;
+        let mut sql = Sql::new("UPDATE links SET (");
+        sql.push(COLUMNS).push(") = (SELECT ").push(VALUES).push(" FROM ");
+        sql.each(self.dialect, format!("[{row}]")).push(") WHERE seq = ").bind(link.seq);
+        // Another process may have taken the key since the check.
+        let written = sql.execute(&mut **transaction).await;
+        written.map_err(|error| StoreError::or_taken(error, LinkConflict::Key))?;
         Ok(())
     }
 
@@ -335,15 +283,11 @@ impl Store {
 }
 
 /// The link as `input` changes it, with these tags if there are any.
-fn updated(
-    before: &Link,
-    input: &LinkInput,
-    tags: Option<&[Tag]>,
-) -> Result<Result<Link, LinkConflict>, StoreError> {
+fn updated(before: &Link, input: &LinkInput, tags: Option<&[Tag]>) -> Result<Link, StoreError> {
     let mut after = before.clone();
     after.url = input.destination(Some(&before.url));
     if let Some(too_long) = TooLong::of(&after.url, &UtmParameters::of(&after.url)) {
-        return Ok(Err(LinkConflict::TooLong(too_long)));
+        return Err(LinkConflict::TooLong(too_long).into());
     }
     if let Some(domain) = &input.domain {
         after.domain.clone_from(domain);
@@ -362,22 +306,7 @@ fn updated(
         after.tags = tags.to_vec();
     }
     if link_size::bytes(&after)? > MAX_LINK_BYTES {
-        return Ok(Err(LinkConflict::TooLarge(link_size::longest_field(&after))));
+        return Err(LinkConflict::TooLarge(link_size::longest_field(&after)).into());
     }
-    Ok(Ok(after))
-}
-
-async fn announce_update(
-    transaction: &mut Transaction<'static, Any>,
-    dialect: Dialect,
-    workspace: &Workspace,
-    changed: &Changed,
-    public: &PublicUrl,
-    now: Timestamp,
-) -> Result<(), StoreError> {
-    if changed.before.as_ref() == Some(&changed.after) {
-        return Ok(());
-    }
-    let event = Event::of_link(Trigger::Updated, &changed.after, public, now);
-    enqueue(transaction, dialect, workspace.seq, &changed.after, event).await
+    Ok(after)
 }

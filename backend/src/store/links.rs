@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use sqlx::any::AnyRow;
 use sqlx::{Any, Row, Transaction};
 
-use super::reader::Answers;
+use super::reader::Queries;
 use super::sql::Sql;
 use super::tags::TagsOfLinks;
 use super::{Dialect, Store, StoreError, Workspace, from_json, instant_of, optional_instant_of, to_json};
@@ -166,7 +166,7 @@ pub(super) struct Found {
 
 /// Runs a query that starts with [`LINKS`], and a query for their tags.
 pub(super) async fn find(
-    connection: &mut impl Answers,
+    connection: &mut impl Queries,
     dialect: Dialect,
     sql: Sql,
 ) -> Result<Found, StoreError> {
@@ -195,13 +195,13 @@ impl Found {
 }
 
 /// Runs a query that starts with [`LINKS`], and reads the links and their tags from the rows.
-async fn load(connection: &mut impl Answers, dialect: Dialect, sql: Sql) -> Result<Vec<Link>, StoreError> {
+async fn load(connection: &mut impl Queries, dialect: Dialect, sql: Sql) -> Result<Vec<Link>, StoreError> {
     find(connection, dialect, sql).await?.into_links()
 }
 
 /// The links with these numbers in any workspace, by number. Deleted links, which have no domain, are left out.
 pub(super) async fn load_map(
-    connection: &mut impl Answers,
+    connection: &mut impl Queries,
     dialect: Dialect,
     seqs: impl Iterator<Item = i64>,
 ) -> Result<HashMap<i64, Link>, StoreError> {

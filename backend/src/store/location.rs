@@ -9,6 +9,9 @@ use url::Url;
 
 use super::StoreError;
 
+/// The parameters of a PostgreSQL URL that say where the database is.
+const WHERE: [&str; 4] = ["host", "hostaddr", "port", "dbname"];
+
 /// Where a database is: the URL of `--database`.
 #[derive(Clone, Debug)]
 pub(crate) enum Location {
@@ -24,7 +27,7 @@ impl Location {
     /// # Errors
     /// [`StoreError::UnknownDatabase`] if the URL is neither `sqlite:<file>` nor `postgres://…`.
     pub(crate) fn parse(url: &str) -> Result<Self, StoreError> {
-        let unknown = || StoreError::UnknownDatabase { url: without_credentials(url) };
+        let unknown = || StoreError::UnknownDatabase { url: without_secrets(url).to_owned() };
         if url.starts_with("sqlite:") {
             // Each connection would see a different database in memory.
             let in_memory = url.contains(":memory:") || url.contains("mode=memory");
@@ -57,13 +60,22 @@ impl Location {
     }
 }
 
-/// The path, or the address without user and password.
+/// The path, or the address and what else says where the database is. A password may be before the host, and in the query.
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Sqlite(path) => path.display().fmt(f),
-            Self::Postgres(url) => f.write_str(&without_credentials(url.as_str())),
+        let url = match self {
+            Self::Sqlite(path) => return path.display().fmt(f),
+            Self::Postgres(url) => url,
+        };
+        write!(f, "{}://{}", url.scheme(), url.host_str().unwrap_or_default())?;
+        if let Some(port) = url.port() {
+            write!(f, ":{port}")?;
         }
+        f.write_str(url.path())?;
+        for (name, value) in url.query_pairs().filter(|(name, _)| WHERE.contains(&name.as_ref())) {
+            write!(f, " {name}={value}")?;
+        }
+        Ok(())
     }
 }
 
@@ -74,11 +86,12 @@ pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     path.into()
 }
 
-/// A database URL without user and password.
-fn without_credentials(url: &str) -> String {
-    match (url.split_once("://"), url.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
-        _ => url.to_owned(),
+/// A text that is not the URL of a database, as far as it has no password.
+fn without_secrets(text: &str) -> &str {
+    if text.starts_with("sqlite:") {
+        text
+    } else {
+        text.split([':', '?', '=', '@']).next().unwrap_or_default()
     }
 }
 
@@ -105,10 +118,20 @@ mod tests {
             ("sqlite:///var/lib/weir/weir.db", Some("/var/lib/weir/weir.db")),
             ("postgres://weir:s3cret@db:5432/weir", Some("postgres://db:5432/weir")),
             ("postgresql://db/weir", Some("postgresql://db/weir")),
+            ("postgres://db/weir?user=weir&password=s3cret", Some("postgres://db/weir")),
+            ("postgres://db/weir?%70assword=s3cret&sslmode=require", Some("postgres://db/weir")),
+            (
+                "postgres:///weir?host=/run/postgresql&port=5433&password=s3cret",
+                Some("postgres:///weir host=/run/postgresql port=5433"),
+            ),
+            ("postgres://weir:s3cret%40@[::1]/weir", Some("postgres://[::1]/weir")),
             ("sqlite:", None),
             ("sqlite::memory:", None),
             ("sqlite:weir.db?mode=memory", None),
             ("mysql://weir:s3cret@db/weir", None),
+            ("mysql://db/weir?password=s3cret", None),
+            ("postgres://weir:s3cret@db:port/weir", None),
+            ("host=db password=s3cret", None),
             ("weir.db", None),
             ("", None),
         ] {

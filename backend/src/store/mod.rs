@@ -5,7 +5,6 @@
 
 mod analytics;
 mod attempts;
-pub(crate) mod availability;
 mod backlog;
 mod backup;
 pub(crate) mod checkpoint;
@@ -18,10 +17,10 @@ mod deleted_webhooks;
 mod delivery_log;
 mod domains;
 mod error;
-mod folders;
 mod horizon;
 mod kept_keys;
 mod keys;
+mod labels;
 mod link_conflict;
 mod link_creation;
 mod link_lists;
@@ -30,7 +29,6 @@ mod link_update;
 mod links;
 mod listeners;
 mod location;
-mod names;
 mod old_events;
 mod open;
 mod outbox;
@@ -42,6 +40,7 @@ mod rollups;
 mod schema;
 mod serving;
 mod sql;
+mod sweep;
 mod tags;
 mod top_links;
 mod webhook_scope;
@@ -49,12 +48,10 @@ mod webhook_update;
 mod webhooks;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use sqlx::any::AnyRow;
-use sqlx::{Any, AnyConnection, AnyPool, Connection, Executor, Row, Transaction};
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use sqlx::{Any, AnyPool, Executor, Row, Transaction};
 
 pub(crate) use analytics::{Condition, Selection, Step};
 use checkpoint::Log;
@@ -64,8 +61,10 @@ pub(crate) use column::Column;
 pub(crate) use delivery_log::DeliveryRecord;
 pub use domains::{AssignedDomain, DomainConflict};
 pub use error::StoreError;
+pub(crate) use error::{Conflict, ConflictKind};
 pub(crate) use keys::{KeyChange, ListedKey};
 pub use keys::{KeyRecord, Limits, Workspace};
+pub(crate) use labels::{Label, LabelFilter, NameConflict};
 pub(crate) use link_conflict::LinkConflict;
 pub(crate) use link_creation::NewLink;
 pub(crate) use link_lists::{LinkFilter, LinkGroup, LinkOrder, Page};
@@ -73,14 +72,12 @@ pub(crate) use link_update::Changed;
 pub(crate) use links::{LinkSelector, RedirectTarget};
 use location::Location;
 pub(crate) use location::with_suffix;
-pub(crate) use names::NameConflict;
 pub use reader::Analytics;
 pub(crate) use reader::Reader;
 use reader::Readers;
 pub use schema::SchemaProblem;
 pub use serving::Serving;
 use sql::Sql;
-pub(crate) use tags::{TagFilter, TagOrder};
 pub(crate) use top_links::TopLink;
 pub(crate) use webhook_update::{ChangedWebhook, WebhookInput};
 pub(crate) use webhooks::{NewWebhook, Webhook, WebhookConflict};
@@ -89,9 +86,6 @@ use crate::domain::load::PoolState;
 
 /// Maximum number of rows that one transaction deletes or updates in the background.
 const ROWS_PER_STEP: i64 = 500;
-
-/// A turn at the only writer.
-type Turn = OwnedMutexGuard<()>;
 
 /// The SQL dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,9 +112,6 @@ pub struct Store {
     analytics: Analytics,
     dialect: Dialect,
     log: Option<Log>,
-    /// Where there is one writer, which serves transactions in the order of their arrival. A customer's transaction then waits for at most one of
-    /// the background and of bulk calls, so that the requests of one customer stay fast beside the bulk calls, clicks and deletions of others.
-    turns: Option<Arc<Mutex<()>>>,
     click_log: PathBuf,
 }
 
@@ -153,20 +144,6 @@ impl Store {
         Ok(transaction)
     }
 
-    /// Waits for a turn, where there is one writer.
-    async fn turn(&self) -> Option<Turn> {
-        match &self.turns {
-            Some(turns) => Some(Arc::clone(turns).lock_owned().await),
-            None => None,
-        }
-    }
-
-    /// Begins a transaction of the background, or one of many of a bulk call. The next one begins when the turn is dropped.
-    async fn begin_in_turn(&self) -> Result<(Option<Turn>, Transaction<'static, Any>), StoreError> {
-        let turn = self.turn().await;
-        Ok((turn, self.begin().await?))
-    }
-
     /// Begins a transaction that writes. Such transactions of one workspace run one after another, so that no two of them
     /// both find a name free.
     async fn begin_alone(&self, workspace: &Workspace) -> Result<Transaction<'static, Any>, StoreError> {
@@ -179,23 +156,6 @@ impl Store {
         Ok(transaction)
     }
 
-    /// Begins a transaction of the background, and locks the row that a query selects. None if the row is missing or locked by
-    /// another process.
-    async fn begin_with_row(
-        &self,
-        query: &'static str,
-    ) -> Result<Option<(Option<Turn>, Transaction<'static, Any>, AnyRow)>, StoreError> {
-        // Usually there is no such row, and a reader is enough to find that out.
-        if Sql::new(query).optional(&self.read).await?.is_none() {
-            return Ok(None);
-        }
-        let (turn, mut transaction) = self.begin_in_turn().await?;
-        let mut sql = Sql::new(query);
-        sql.lock(self.dialect, " FOR UPDATE SKIP LOCKED");
-        let row = sql.optional(&mut *transaction).await?;
-        Ok(row.map(|row| (turn, transaction, row)))
-    }
-
     /// Checks that the database is available.
     ///
     /// # Errors
@@ -203,20 +163,6 @@ impl Store {
     pub async fn ping(&self) -> Result<(), StoreError> {
         self.read.execute("SELECT 1").await?;
         Ok(())
-    }
-
-    /// Checks that the database answers over a new connection, whatever the state of the others. A server that refuses another
-    /// connection, for example because it has too many, still answers over the others.
-    pub(crate) async fn probe(&self) -> Result<(), StoreError> {
-        let ask = async {
-            let mut connection = AnyConnection::connect_with(&self.read.connect_options()).await?;
-            connection.execute("SELECT 1").await?;
-            connection.close().await
-        };
-        match ask.await.map_err(StoreError::from) {
-            Err(error) if !error.is_answer() => Err(error),
-            Ok(()) | Err(_) => Ok(()),
-        }
     }
 
     /// The connections of each pool.

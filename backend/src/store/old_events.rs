@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 use sqlx::Row;
 
-use super::deleted_webhooks::DELIVERIES_PER_STEP;
 use super::sql::Sql;
+use super::sweep::DELIVERIES_PER_STEP;
 use super::{Store, StoreError};
 
 /// Maximum number of events that one transaction deletes.
@@ -31,7 +31,7 @@ impl Store {
         if oldest_events(condition, before).optional(&self.read).await?.is_none() {
             return Ok(false);
         }
-        let (_turn, mut transaction) = self.begin_in_turn().await?;
+        let mut transaction = self.begin().await?;
         let mut sql = oldest_events(condition, before);
         sql.lock(self.dialect, " FOR UPDATE SKIP LOCKED");
         let mut events = Vec::new();

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
@@ -94,7 +93,7 @@ impl Store {
     async fn open_sqlite(url: &str, click_log: PathBuf, analytics: Analytics) -> Result<Self, StoreError> {
         let options = AnyConnectOptions::from_str(url)?;
         let pool = |connections, cache: u32| {
-            let options = AnyPoolOptions::new().max_connections(connections);
+            let options = AnyPoolOptions::new().max_connections(connections).acquire_timeout(BUSY_TIMEOUT);
             // A file needs no connection test. However, a transaction that could be neither committed nor rolled back,
             // for example on a full disk, would block all later transactions.
             let options = options.test_before_acquire(false).before_acquire(|connection, _| {
@@ -126,7 +125,6 @@ impl Store {
             analytics,
             dialect: Dialect::Sqlite,
             log: Some(Log { checkpointer }),
-            turns: Some(Arc::default()),
             click_log,
         })
     }
@@ -149,7 +147,6 @@ impl Store {
             analytics,
             dialect: Dialect::Postgres,
             log: None,
-            turns: None,
             click_log,
         })
     }

@@ -66,7 +66,7 @@ impl Store {
         public: &PublicUrl,
     ) -> Result<Leased, StoreError> {
         let leased_until = now.saturating_add(lease).unwrap_or(Timestamp::MAX);
-        let (_turn, mut transaction) = self.begin_in_turn().await?;
+        let mut transaction = self.begin().await?;
         let mut leased = Leased::default();
         for (webhook, most) in webhooks {
             let most = leased.deliveries.len() + most;
@@ -151,7 +151,7 @@ impl Store {
         if unattempted().optional(&self.read).await?.is_none() {
             return Ok(0);
         }
-        let (_turn, mut transaction) = self.begin_in_turn().await?;
+        let mut transaction = self.begin().await?;
         let mut sql = unattempted();
         sql.lock(self.dialect, " FOR UPDATE SKIP LOCKED");
         let rows = sql.all(&mut *transaction).await?;

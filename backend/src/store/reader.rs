@@ -32,6 +32,9 @@ const GRACE: Duration = Duration::from_secs(5);
 #[cfg(feature = "postgres")]
 const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
+/// The connection over which metrics count. It is none of the customers', who would otherwise wait for it.
+const FOR_METRICS: u32 = 1;
+
 /// Settings for analytics queries.
 #[derive(Clone, Copy, Debug)]
 pub struct Analytics {
@@ -89,7 +92,9 @@ impl Readers {
     /// Opens connections to a SQLite file, and prepares them with pragmas.
     pub(super) async fn sqlite(url: &str, analytics: Analytics, pragmas: String) -> Result<Self, StoreError> {
         let options = SqliteConnectOptions::from_str(url)?.with_regexp();
-        let pool = SqlitePoolOptions::new().max_connections(analytics.readers).test_before_acquire(false);
+        let pool = SqlitePoolOptions::new()
+            .max_connections(analytics.readers + FOR_METRICS)
+            .test_before_acquire(false);
         let pool = pool.after_connect(move |connection, _| {
             let pragmas = pragmas.clone();
             Box::pin(async move {
@@ -106,7 +111,7 @@ impl Readers {
     pub(super) async fn postgres(url: &str, analytics: Analytics) -> Result<Self, StoreError> {
         let options = AnyConnectOptions::from_str(url)?;
         let timeout = analytics.timeout;
-        let pool = pool_of(analytics.readers).after_connect(move |connection, _| {
+        let pool = pool_of(analytics.readers + FOR_METRICS).after_connect(move |connection, _| {
             Box::pin(async move {
                 connection.execute(set_statement_timeout("SESSION", timeout)).await?;
                 // Otherwise a query would run in several processes, and the number of a workspace's queries would not bound what they
@@ -145,13 +150,14 @@ impl Readers {
         self.run.write().await
     }
 
-    /// The connections.
+    /// The connections. The maximum is that of customers.
     pub(super) fn state(&self) -> PoolState {
-        match &self.pool {
+        let state = match &self.pool {
             Pool::Sqlite(pool) => pool_state("analytics", pool),
             #[cfg(feature = "postgres")]
             Pool::Postgres(pool) => pool_state("analytics", pool),
-        }
+        };
+        PoolState { max: state.max - FOR_METRICS, ..state }
     }
 
     pub(super) async fn close(&self) {
@@ -182,18 +188,18 @@ async fn answered<T>(
 }
 
 /// A connection that answers queries.
-pub(super) trait Answers: Send {
+pub(super) trait Queries: Send {
     /// All rows of the result.
     fn all(&mut self, sql: Sql) -> impl Future<Output = Result<Vec<AnyRow>, StoreError>> + Send;
 }
 
-impl Answers for AnyConnection {
+impl Queries for AnyConnection {
     async fn all(&mut self, sql: Sql) -> Result<Vec<AnyRow>, StoreError> {
         Ok(sql.all(self).await?)
     }
 }
 
-impl Answers for Reader {
+impl Queries for Reader {
     fn all(&mut self, sql: Sql) -> impl Future<Output = Result<Vec<AnyRow>, StoreError>> + Send {
         self.all(sql)
     }

@@ -96,7 +96,6 @@ impl Store {
             // Another process may be at it.
             Dialect::Postgres => " FOR UPDATE SKIP LOCKED)",
         });
-        let _turn = self.turn().await;
         let clicks = sql.execute(&self.write).await?;
         Ok(clicks >= ROWS_PER_STEP.cast_unsigned())
     }

@@ -223,7 +223,7 @@ impl Sql {
 }
 
 /// A row of a `VALUES` clause.
-pub(super) struct RowOfValues<'a> {
+pub(crate) struct RowOfValues<'a> {
     sql: &'a mut Sql,
     first: bool,
 }

@@ -1,167 +1,18 @@
-//! Tags and their assignment to links.
-//!
-//! A deleted tag belongs to workspace 0, so that no request finds it and its name is free. The sweeper then removes it
-//! from its links.
+//! The assignment of tags to links, and the folders that links name.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use jiff::Timestamp;
 use rustc_hash::FxHashMap;
 use sqlx::any::AnyRow;
 use sqlx::{Any, Row, Transaction};
 
-use super::ROWS_PER_STEP;
+use super::labels::{Label, folded};
 use super::link_conflict::LinkConflict;
-use super::names::{NameConflict, Named, folded};
-use super::reader::{Answers, Reader};
+use super::reader::Queries;
 use super::sql::Sql;
-use super::{Dialect, Store, StoreError, Workspace, from_json, to_json};
-use crate::domain::ids;
+use super::{Dialect, StoreError, Workspace, from_json, to_json};
 use crate::domain::link::Link;
-use crate::domain::tag::TagSelection;
-use crate::domain::tag::{Tag, TagColor};
-
-/// The order of a list of tags.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum TagOrder {
-    #[default]
-    Name,
-    CreatedAt,
-}
-
-/// The tags that a list selects, and their order. Empty fields select all tags.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct TagFilter {
-    /// Part of the name.
-    pub(crate) search: Option<String>,
-    pub(crate) ids: Option<Vec<String>>,
-    pub(crate) order: TagOrder,
-    pub(crate) descending: bool,
-}
-
-const TAGS: &str = "SELECT g.id, g.name, g.color FROM tags g WHERE g.workspace_seq = ";
-
-impl Store {
-    /// The tags that `filter` selects: at most `size`, after the first `skip`.
-    pub(crate) async fn list_tags(
-        &self,
-        workspace: &Workspace,
-        filter: &TagFilter,
-        (skip, size): (i64, i64),
-        mut reader: Reader,
-    ) -> Result<Vec<Tag>, StoreError> {
-        let mut sql = Sql::new(TAGS);
-        sql.bind(workspace.seq);
-        if let Some(search) = &filter.search {
-            sql.push(" AND ").contains(self.dialect, "g.name", search);
-        }
-        if let Some(ids) = &filter.ids {
-            sql.push(" AND g.id IN ").texts(self.dialect, ids);
-        }
-        let descending = if filter.descending { " DESC" } else { "" };
-        sql.push(" ORDER BY ");
-        if filter.order == TagOrder::Name {
-            sql.folded(self.dialect, "g.name").push(descending).push(", ");
-        }
-        sql.push("g.seq").push(descending);
-        sql.push(" LIMIT ").bind(size).push(" OFFSET ").bind(skip);
-        reader.all(sql).await?.iter().map(tag).collect()
-    }
-
-    /// The tags with these ids.
-    pub(crate) async fn tags_of(
-        &self,
-        reader: &mut Reader,
-        workspace: &Workspace,
-        ids: &[String],
-    ) -> Result<Vec<Tag>, StoreError> {
-        let mut sql = Sql::new(TAGS);
-        sql.bind(workspace.seq).push(" AND g.id IN ").texts(self.dialect, ids);
-        reader.all(sql).await?.iter().map(tag).collect()
-    }
-
-    /// Creates a tag. Without `color`, the name determines the colour.
-    pub(crate) async fn create_tag(
-        &self,
-        workspace: &Workspace,
-        name: &str,
-        color: Option<&str>,
-        now: Timestamp,
-    ) -> Result<Result<Tag, NameConflict>, StoreError> {
-        let shade =
-            || TagColor::ALL[name.bytes().map(usize::from).sum::<usize>() % TagColor::ALL.len()].name();
-        let color = color.unwrap_or_else(shade).to_owned();
-        let tag = Tag { id: ids::sortable("tag_", now), name: name.to_owned(), color };
-        let mut transaction = match self.begin_named(workspace, Named::Tag, name).await? {
-            Ok(transaction) => transaction,
-            Err(conflict) => return Ok(Err(conflict)),
-        };
-        let mut sql = Sql::new("INSERT INTO tags (workspace_seq, id, name, color) VALUES ");
-        sql.rows(&[()], |row, ()| {
-            row.bind(workspace.seq).bind(tag.id.clone()).bind(tag.name.clone()).bind(tag.color.clone());
-        });
-        sql.execute(&mut *transaction).await?;
-        transaction.commit().await?;
-        Ok(Ok(tag))
-    }
-
-    /// Changes the name and the colour of a tag. None if the workspace has no such tag.
-    pub(crate) async fn update_tag(
-        &self,
-        workspace: &Workspace,
-        id: &str,
-        name: Option<&str>,
-        color: Option<&str>,
-    ) -> Result<Option<Result<Tag, NameConflict>>, StoreError> {
-        let mut transaction = self.begin_alone(workspace).await?;
-        let mut sql = Sql::new(TAGS);
-        sql.bind(workspace.seq).push(" AND g.id = ").bind(id.to_owned());
-        if sql.optional(&mut *transaction).await?.is_none() {
-            return Ok(None);
-        }
-        if let Some(name) = name
-            && self.is_taken(&mut transaction, workspace, Named::Tag, name, id).await?
-        {
-            return Ok(Some(Err(NameConflict::Taken(Named::Tag))));
-        }
-        let mut sql = Sql::new("UPDATE tags SET name = COALESCE(");
-        sql.bind(name.map(str::to_owned)).push(", name), color = COALESCE(").bind(color.map(str::to_owned));
-        sql.push(", color) WHERE workspace_seq = ").bind(workspace.seq);
-        sql.push(" AND id = ").bind(id.to_owned()).push(" RETURNING id, name, color");
-        let Some(row) = sql.optional(&mut *transaction).await? else { return Ok(None) };
-        transaction.commit().await?;
-        Ok(Some(Ok(tag(&row)?)))
-    }
-
-    /// Deletes a tag. Its links lose it at once, and the sweeper deletes the rows. False if the workspace has no such
-    /// tag.
-    pub(crate) async fn delete_tag(&self, workspace: &Workspace, id: &str) -> Result<bool, StoreError> {
-        let mut sql = Sql::new("UPDATE tags SET workspace_seq = 0, name = id WHERE workspace_seq = ");
-        sql.bind(workspace.seq).push(" AND id = ").bind(id.to_owned());
-        Ok(sql.execute(&self.write).await? == 1)
-    }
-
-    /// Removes a deleted tag from some of its links, and deletes it after the last link. False if there is no deleted
-    /// tag, or another process works on it.
-    pub(crate) async fn sweep_tags(&self) -> Result<bool, StoreError> {
-        let deleted = "SELECT g.seq FROM tags g WHERE g.workspace_seq = 0 LIMIT 1";
-        let begun = self.begin_with_row(deleted).await?;
-        let Some((_turn, mut transaction, row)) = begun else { return Ok(false) };
-        let tag: i64 = row.try_get(0)?;
-        let mut sql = Sql::new("DELETE FROM link_tags WHERE tag_seq = ");
-        sql.bind(tag).push(" AND link_seq IN (SELECT lt.link_seq FROM link_tags lt WHERE lt.tag_seq = ");
-        sql.bind(tag).push(" ORDER BY lt.link_seq LIMIT ").bind(ROWS_PER_STEP);
-        // In the order in which requests lock links, so that the two never deadlock.
-        sql.lock(self.dialect, " FOR UPDATE").push(")");
-        if sql.execute(&mut *transaction).await? < ROWS_PER_STEP.unsigned_abs() {
-            let mut sql = Sql::new("DELETE FROM tags WHERE seq = ");
-            sql.bind(tag);
-            sql.execute(&mut *transaction).await?;
-        }
-        transaction.commit().await?;
-        Ok(true)
-    }
-}
+use crate::domain::tag::{Tag, TagSelection};
 
 /// The tags of each selection, in order of creation.
 pub(super) async fn resolve_tags<'a>(
@@ -193,7 +44,7 @@ pub(super) async fn resolve_tags<'a>(
         // Keeps the tags until the links that carry them are written. A tag is deleted by an update.
         sql.push(" = value->>0").lock(dialect, " FOR SHARE OF g");
         for row in sql.all(&mut **transaction).await? {
-            existing.insert(row.try_get::<i64, _>("seq")?, tag(&row)?);
+            existing.insert(row.try_get::<i64, _>("seq")?, Tag::read(&row)?);
         }
     }
     let tags: Vec<Tag> = existing.into_values().collect();
@@ -241,7 +92,7 @@ pub(super) struct TagsOfLinks(AnyRow);
 impl TagsOfLinks {
     /// None without links.
     pub(super) async fn find(
-        connection: &mut impl Answers,
+        connection: &mut impl Queries,
         dialect: Dialect,
         links: &[i64],
     ) -> Result<Option<Self>, StoreError> {
@@ -305,52 +156,20 @@ pub(super) async fn add_tags<'a>(
     Ok(())
 }
 
-fn tag(row: &AnyRow) -> Result<Tag, StoreError> {
-    Ok(Tag { id: row.try_get("id")?, name: row.try_get("name")?, color: row.try_get("color")? })
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-    use tempfile::TempDir;
-
-    use super::super::NewLink;
-    use super::*;
-    use crate::domain::link_input::LinkInput;
-    use crate::domain::public_url::PublicUrl;
-
-    async fn rows(store: &Store, query: &'static str) -> i64 {
-        Sql::new(query).number(&store.read).await.unwrap()
+/// The ids among `ids` that are folders of the workspace.
+pub(super) async fn known_folders(
+    transaction: &mut Transaction<'static, Any>,
+    dialect: Dialect,
+    workspace: &Workspace,
+    ids: impl Iterator<Item = &str>,
+) -> Result<HashSet<String>, StoreError> {
+    let ids: HashSet<&str> = ids.collect();
+    if ids.is_empty() {
+        return Ok(HashSet::new());
     }
-
-    #[tokio::test]
-    async fn links_lose_a_deleted_tag_or_folder_in_bounded_steps() {
-        const LINKS: i64 = 5 * ROWS_PER_STEP / 2;
-        let folder = TempDir::new().unwrap();
-        let url = format!("sqlite:{}", folder.path().join("test.db").display());
-        let store = Store::open_or_create(&url).await.unwrap();
-        let (now, public) = (Timestamp::UNIX_EPOCH, PublicUrl::parse("https://s.test").unwrap());
-        let workspace = store.create_workspace("test", now).await.unwrap();
-        let tag = store.create_tag(&workspace, "t", None, now).await.unwrap().unwrap();
-        let folder = store.create_folder(&workspace, "f", None, now).await.unwrap().unwrap();
-        let body = json!({"url": "https://example.com", "tagIds": [tag.id], "folderId": folder.id});
-        let new = NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public);
-        let made = store.create_links(&workspace, &vec![new; LINKS as usize], now, None).await.unwrap();
-        assert!(made.iter().all(Result::is_ok));
-        assert!(!store.sweep_tags().await.unwrap() && !store.sweep_folders().await.unwrap());
-        assert!(store.delete_tag(&workspace, &tag.id).await.unwrap());
-        assert!(store.delete_folder(&workspace, &folder.id).await.unwrap());
-
-        let tagged = "SELECT COUNT(*) FROM link_tags";
-        let filed = "SELECT COUNT(*) FROM links WHERE folder_id IS NOT NULL";
-        assert_eq!((rows(&store, tagged).await, rows(&store, filed).await), (LINKS, LINKS), "later");
-        for left in [LINKS - ROWS_PER_STEP, LINKS - 2 * ROWS_PER_STEP, 0] {
-            assert!(store.sweep_tags().await.unwrap() && store.sweep_folders().await.unwrap());
-            assert_eq!((rows(&store, tagged).await, rows(&store, filed).await), (left, left));
-        }
-        assert!(!store.sweep_tags().await.unwrap() && !store.sweep_folders().await.unwrap());
-        for table in ["SELECT COUNT(*) FROM tags", "SELECT COUNT(*) FROM deleted_folders"] {
-            assert_eq!(rows(&store, table).await, 0, "{table}");
-        }
-    }
+    let mut sql = Sql::new("SELECT d.id FROM folders d WHERE d.workspace_seq = ");
+    sql.bind(workspace.seq).push(" AND d.id IN ").texts(dialect, &ids.into_iter().collect::<Vec<_>>());
+    // Keeps the folders until the links that name them are written. A folder is deleted by an update.
+    sql.lock(dialect, " FOR SHARE OF d");
+    sql.all(&mut **transaction).await?.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }

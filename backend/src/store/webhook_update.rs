@@ -38,7 +38,7 @@ impl Store {
         id: &str,
         input: &WebhookInput,
         now: Timestamp,
-    ) -> Result<Option<Result<ChangedWebhook, WebhookConflict>>, StoreError> {
+    ) -> Result<Option<ChangedWebhook>, StoreError> {
         let ids = |change: &Change<Vec<String>>| change.clone().set().unwrap_or_default();
         let (link_ids, folder_ids) = (ids(&input.scope.link_ids), ids(&input.scope.folder_ids));
         let known = self.known_ids(workspace, &link_ids, &folder_ids).await?;
@@ -47,10 +47,7 @@ impl Store {
             return Ok(None);
         };
         let scope = input.scope.applied_to(&before.scope).map_err(WebhookConflict::from);
-        let scope = match scope.and_then(|scope| known.resolve(&scope, &before.scope)) {
-            Ok(scope) => scope,
-            Err(conflict) => return Ok(Some(Err(conflict))),
-        };
+        let scope = known.resolve(&scope?, &before.scope)?;
         let after = Webhook {
             name: input.name.as_ref().unwrap_or(&before.name).clone(),
             url: input.url.as_ref().unwrap_or(&before.url).clone(),
@@ -64,18 +61,11 @@ impl Store {
             ..before.clone()
         };
         if after != before {
-            match write(&mut transaction, &before, &after).await {
-                Ok(()) => {
-                    store_scope(&mut transaction, self.dialect, after.seq, &after.scope).await?;
-                    transaction.commit().await?;
-                }
-                Err(StoreError::Database(sqlx::Error::Database(error))) if error.is_unique_violation() => {
-                    return Ok(Some(Err(WebhookConflict::Url)));
-                }
-                Err(error) => return Err(error),
-            }
+            write(&mut transaction, &before, &after).await?;
+            store_scope(&mut transaction, self.dialect, after.seq, &after.scope).await?;
+            transaction.commit().await?;
         }
-        Ok(Some(Ok(ChangedWebhook { before, after })))
+        Ok(Some(ChangedWebhook { before, after }))
     }
 
     /// Replaces the secret of a webhook. During the overlap, the previous secret also signs deliveries. Without an overlap,
@@ -87,7 +77,7 @@ impl Store {
         secret: &str,
         overlap: Duration,
         now: Timestamp,
-    ) -> Result<Option<Result<Webhook, WebhookConflict>>, StoreError> {
+    ) -> Result<Option<Webhook>, StoreError> {
         let mut transaction = self.begin().await?;
         let Some(mut webhook) = self.lock_webhook(&mut transaction, workspace, id).await? else {
             return Ok(None);
@@ -100,7 +90,7 @@ impl Store {
         } else {
             // There is one previous secret. Receivers that know only that one rely on it until its overlap ends.
             if let Some(ends) = webhook.old_secret_until.filter(|ends| *ends > now) {
-                return Ok(Some(Err(WebhookConflict::Overlap(ends))));
+                return Err(WebhookConflict::Overlap(ends).into());
             }
             let ends = now.saturating_add(overlap).unwrap_or(Timestamp::MAX);
             sql.push(", old_secret = secret, old_secret_until = ").bind(ends.as_millisecond());
@@ -110,7 +100,7 @@ impl Store {
         sql.execute(&mut *transaction).await?;
         transaction.commit().await?;
         secret.clone_into(&mut webhook.secret);
-        Ok(Some(Ok(webhook)))
+        Ok(Some(webhook))
     }
 
     /// The webhook. No other transaction changes or deletes it until this one ends.
@@ -150,6 +140,7 @@ async fn write(
     };
     sql.push(", disabled_at = ").bind(after.disabled_at.map(Timestamp::as_millisecond));
     sql.push(" WHERE seq = ").bind(after.seq);
-    sql.execute(&mut **transaction).await?;
+    let written = sql.execute(&mut **transaction).await;
+    written.map_err(|error| StoreError::or_taken(error, WebhookConflict::Url))?;
     Ok(())
 }

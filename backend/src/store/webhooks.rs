@@ -91,18 +91,12 @@ impl Store {
         new: &NewWebhook,
         most: u32,
         now: Timestamp,
-    ) -> Result<Result<Webhook, WebhookConflict>, StoreError> {
+    ) -> Result<Webhook, StoreError> {
         let id = ids::sortable("wh_", now);
         let secret = new.secret.clone().unwrap_or_else(ids::webhook_secret);
-        let scope = match new.scope.applied_to(&Scope::Workspace) {
-            Ok(scope) => scope,
-            Err(invalid) => return Ok(Err(invalid.into())),
-        };
+        let scope = new.scope.applied_to(&Scope::Workspace).map_err(WebhookConflict::from)?;
         let known = self.known_ids(workspace, scope.link_ids(), scope.folder_ids()).await?;
-        let scope = match known.resolve(&scope, &Scope::Workspace) {
-            Ok(scope) => scope,
-            Err(conflict) => return Ok(Err(conflict)),
-        };
+        let scope = known.resolve(&scope, &Scope::Workspace)?;
         let (scope, link_ids, folder_ids) = scope_columns(&scope)?;
         let triggers = to_json("webhook triggers", &new.triggers)?;
         let mut transaction = self.begin_alone(workspace).await?;
@@ -120,10 +114,10 @@ impl Store {
         });
         sql.push(" ON CONFLICT DO NOTHING");
         if sql.execute(&mut *transaction).await? == 0 {
-            return Ok(Err(WebhookConflict::Url));
+            return Err(WebhookConflict::Url.into());
         }
         if full {
-            return Ok(Err(WebhookConflict::TooMany(most)));
+            return Err(WebhookConflict::TooMany(most).into());
         }
         let mut sql = Sql::new(WEBHOOKS);
         sql.bind(workspace.seq).push(" AND h.id = ").bind(id);
@@ -135,7 +129,7 @@ impl Store {
             sql.execute(&mut *transaction).await?;
         }
         transaction.commit().await?;
-        Ok(Ok(made))
+        Ok(made)
     }
 
     /// The webhooks of a workspace, newest first.

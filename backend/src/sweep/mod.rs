@@ -71,9 +71,7 @@ async fn step(background: &Background, now: Timestamp) -> Result<bool, StoreErro
     let deleted = [
         events > 0 || clicks.is_some(),
         store.delete_rows().await?,
-        store.sweep_tags().await?,
-        store.sweep_folders().await?,
-        store.sweep_webhooks().await?,
+        store.sweep().await?,
         store.purge_events(events_before).await?,
         store.free_keys(now).await?,
     ];
@@ -86,6 +84,7 @@ mod tests {
 
     use super::*;
     use crate::domain::link_input::LinkInput;
+    use crate::domain::tag::Tag;
     use crate::store::{LinkSelector, NewLink, NewWebhook};
 
     #[tokio::test]
@@ -99,21 +98,17 @@ mod tests {
         let body = serde_json::json!({"url": "https://example.com"});
         let new = NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public);
         let link = store.create_links(&workspace, &[new], now, None).await.unwrap().remove(0).unwrap();
-        let tag = store.create_tag(&workspace, "t", None, now).await.unwrap().unwrap();
+        let tag = store.create_label(&workspace, Tag::named("t")).await.unwrap();
         let new = NewWebhook::of_clicks();
-        let webhook = store.create_webhook(&workspace, &new, 1, now).await.unwrap().unwrap();
+        let webhook = store.create_webhook(&workspace, &new, 1, now).await.unwrap();
         store.delete_links(&workspace, &[LinkSelector::Id(link.id)], now).await.unwrap();
-        store.delete_tag(&workspace, &tag.id).await.unwrap();
+        store.delete_label::<Tag>(&workspace, &tag.id).await.unwrap();
         store.delete_webhook(&workspace, &webhook.id).await.unwrap();
         let (clock, metrics) = (Clock::system(), Metrics::new());
         let background = Background { store: store.clone(), clock, public, metrics };
         assert!(step(&background, now).await.unwrap());
-        let left = [
-            store.delete_rows().await.unwrap(),
-            store.sweep_tags().await.unwrap(),
-            store.sweep_webhooks().await.unwrap(),
-        ];
-        assert_eq!(left, [false; 3], "after one step");
+        let left = [store.delete_rows().await.unwrap(), store.sweep().await.unwrap()];
+        assert_eq!(left, [false; 2], "after one step");
         assert!(!step(&background, now).await.unwrap());
     }
 }

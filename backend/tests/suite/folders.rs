@@ -159,7 +159,7 @@ async fn a_deleted_folder_leaves_its_links_in_none_at_once(database: Database) {
     // Once the links' rows are changed too, nothing is different.
     let mut connection = service.database().connect().await;
     let mut left = async || {
-        let rows = sqlx::query("SELECT 1 FROM deleted_folders").fetch_all(&mut connection);
+        let rows = sqlx::query("SELECT 1 FROM folders WHERE workspace_seq = 0").fetch_all(&mut connection);
         rows.await.unwrap().len()
     };
     while left().await > 0 {

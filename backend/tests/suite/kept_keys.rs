@@ -81,3 +81,48 @@ async fn a_key_without_a_link_is_looked_up_once(database: Database) {
     service.patch(&format!("/links/{}", one["id"].as_str().unwrap()), &json!({"key": "renamed"})).await;
     assert_eq!((visit("renamed").await, visit("one").await), (302, 404));
 }
+
+/// Two processes: one deletes a link of the first workspace, while the other makes a link for another workspace.
+#[tokio::test]
+async fn a_key_that_is_being_kept_for_a_workspace_is_taken_from_the_others() {
+    let service = Service::start(Database::postgres().await).await;
+    let (_, other) = service.new_workspace("other").await;
+    let free =
+        service.call_as(&other, Method::POST, "/links", Some(&json!({"url": "https://b.test/"}))).await;
+    let free = format!("/links/{}", free.body["id"].as_str().unwrap());
+    let taken = (409, "conflict", "Duplicate key: This short link already exists.");
+    //  what the other workspace asks for
+    for (method, path) in [(Method::POST, "/links"), (Method::PUT, "/links/upsert"), (Method::PATCH, &free)] {
+        service.link(&json!({"url": "https://a.test/", "key": "sale"})).await;
+        let mut deletion = service.database().connect().await;
+        // What the deletion of a link does, before it is committed.
+        let delete = "BEGIN;
+            INSERT INTO kept_keys (domain, key_folded, workspace_seq, until)
+            SELECT domain, key_folded, workspace_seq, 99999999999999 FROM links WHERE key_folded = 'sale'
+            ON CONFLICT (domain, key_folded) DO UPDATE SET until = excluded.until;
+            UPDATE links SET workspace_seq = 0, domain = '', key_folded = id WHERE key_folded = 'sale'";
+        deletion.execute(sqlx::raw_sql(delete)).await.unwrap();
+        let link = json!({"url": format!("https://b.test/{method}"), "key": "sale"});
+        let theirs = service.call_as(&other, method.clone(), path, Some(&link));
+        let commit = async {
+            waits_for_a_lock(&service).await;
+            deletion.execute("COMMIT").await.unwrap();
+        };
+        let (theirs, ()) = tokio::join!(theirs, commit);
+        // The check of an update sees the link until the deletion is committed, and refuses it without waiting.
+        assert_eq!(theirs.error(), taken, "{method} {path}");
+    }
+}
+
+/// Waits until a connection of the service waits for another transaction.
+async fn waits_for_a_lock(service: &Service) {
+    let mut connection = service.database().connect().await;
+    let waiting = "SELECT COUNT(*) FROM pg_locks WHERE NOT granted";
+    let waits = async {
+        while sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut connection).await.unwrap() == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    // One that waits for nothing has been answered by then.
+    let _ended = tokio::time::timeout(Duration::from_secs(2), waits).await;
+}

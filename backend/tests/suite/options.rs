@@ -43,7 +43,7 @@ const TABLE: [(&str, &str, &str, &str, &str); 48] = [
     ),
     ("serve", "--internal-listen", "127.0.0.1:0", "192.0.2.1:1", "192.0.2.1:1: "),
     ("serve", "--public-url", "https://s.test", "ftp://s.test", "expected http:// or https://"),
-    ("serve", "--database", DATABASE.1, "mysql://u:s3cret@db/x", "\"mysql://db/x\": expected sqlite:<file>"),
+    ("serve", "--database", DATABASE.1, "mysql://u:s3cret@db/x", "\"mysql\": expected sqlite:<file>"),
     ("serve", "--allow-private-webhooks", SWITCH, "maybe", ""),
     ("serve", "--internal-token", "t", "", "a value is required"),
     ("serve", "--internal-token-file", "{folder}/token", "{folder}/none", "/none: No such file"),

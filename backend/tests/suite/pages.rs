@@ -1,9 +1,12 @@
 //! Pages of links in any order and at any depth.
 
+use std::time::Duration;
+
 use axum::http::StatusCode;
 use backend::Click;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
+use sqlx::Executor;
 
 use crate::database::{Database, on_both_databases};
 use crate::service::Service;
@@ -86,4 +89,38 @@ async fn a_deep_page_neither_keeps_nor_writes_the_links_before_it() {
     assert_eq!(page(1_000).await, "link_1");
     assert!(process.peak_memory() - before.0 < 30 * MIB, "{before:?} {}", process.peak_memory());
     assert!(process.written() - before.1 < 30 * MIB, "{before:?} {}", process.written());
+}
+
+/// A client asks for the links after the last that it knows, while others make links.
+#[tokio::test]
+async fn a_client_that_asks_for_the_links_after_the_last_one_misses_none() {
+    let service = Service::start(Database::postgres().await).await;
+    service.webhook("https://receiver.test/", &["link.created"]).await;
+    let first = service.link(&json!({"url": "https://example.com/0", "key": "l0"})).await;
+    let mut busy = service.database().connect().await;
+    // A creation that tells webhooks waits for this after it has written its link.
+    busy.execute(sqlx::raw_sql("BEGIN; SELECT seq FROM webhooks FOR UPDATE")).await.unwrap();
+    let link = |n: usize| json!({"url": format!("https://example.com/{n}"), "key": format!("l{n}")});
+    let (told, untold) = (link(1), json!([link(2)]));
+    let mut known = vec![first["id"].as_str().unwrap().to_owned()];
+    let poll = async |known: &mut Vec<String>| {
+        let newer = service.get(&format!("/links?endingBefore={}", known.last().unwrap())).await;
+        known.extend(newer.each("id").into_iter().rev().map(|id| id.as_str().unwrap().to_owned()));
+    };
+    let creations = async {
+        let second = async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            service.post("/links/bulk", &untold).await
+        };
+        tokio::join!(service.post("/links", &told), second)
+    };
+    let polls = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        poll(&mut known).await;
+        busy.execute("ROLLBACK").await.unwrap();
+    };
+    let ((one, other), ()) = tokio::join!(creations, polls);
+    assert_eq!((one.status, other.status), (StatusCode::OK, StatusCode::OK));
+    poll(&mut known).await;
+    assert_eq!(known.len(), 3, "{known:?}");
 }

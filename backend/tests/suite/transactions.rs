@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode};
 use backend::Click;
 use serde_json::{Value, json};
-use sqlx::{AssertSqlSafe, Row};
+use sqlx::{AssertSqlSafe, Executor, Row};
 
 use crate::database::{Database, on_both_databases};
 use crate::receiver::{Receiver, Silent};
@@ -14,6 +14,7 @@ use crate::service::Service;
 on_both_databases! {
     a_bulk_update_that_conflicts_with_the_last_link_changes_none,
     large_links_are_updated_and_deleted_in_bulk,
+    a_bulk_call_of_which_a_part_fails_changes_nothing_and_one_that_succeeds_is_seen_at_once,
     a_webhook_that_is_behind_costs_nothing_but_its_cursor,
 }
 
@@ -64,6 +65,47 @@ async fn large_links_are_updated_and_deleted_in_bulk(database: Database) {
     let deleted = service.delete(&format!("/links/bulk?linkIds={}", named.join(","))).await;
     assert_eq!(deleted.body, json!({"deletedCount": 100}));
     assert_eq!(service.get("/links/count").await.body, json!(0));
+}
+
+async fn a_bulk_call_of_which_a_part_fails_changes_nothing_and_one_that_succeeds_is_seen_at_once(
+    database: Database,
+) {
+    const KEYS: [&str; 3] = ["a", "b", "c"];
+    let service = Service::start(database).await;
+    let links: Value = KEYS.iter().map(|key| json!({"url": "https://old.test/", "key": key})).collect();
+    let made = service.post("/links/bulk", &links).await;
+    let ids: Vec<&str> = made.each("id").into_iter().map(|id| id.as_str().unwrap()).collect();
+    let lead = async || {
+        let mut to = Vec::new();
+        for key in KEYS {
+            let answer = service.follow(Method::GET, &format!("/r/{key}"), "curl/8").await;
+            to.push(answer.headers.get("location").map(|to| to.to_str().unwrap().to_owned()));
+        }
+        to
+    };
+    let all = |to: &str| vec![Some(to.to_owned()); KEYS.len()];
+    assert_eq!(lead().await, all("https://old.test/"));
+    let fail = if service.database().is_sqlite() {
+        "CREATE TRIGGER fail BEFORE UPDATE ON links WHEN old.key = 'c' BEGIN SELECT RAISE(ABORT, 'c'); END"
+    } else {
+        "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'c'; END $$;
+         CREATE TRIGGER fail BEFORE UPDATE ON links FOR EACH ROW WHEN (old.key = 'c') EXECUTE FUNCTION fail()"
+    };
+    let unfail =
+        if service.database().is_sqlite() { "DROP TRIGGER fail" } else { "DROP TRIGGER fail ON links" };
+    let update = json!({"linkIds": ids, "data": {"url": "https://new.test/"}});
+    let path = format!("/links/bulk?linkIds={}", ids.join(","));
+    let mut connection = service.database().connect().await;
+    connection.execute(sqlx::raw_sql(fail)).await.unwrap();
+    assert!(service.patch("/links/bulk", &update).await.status.is_server_error());
+    assert!(service.delete(&path).await.status.is_server_error());
+    assert_eq!(lead().await, all("https://old.test/"));
+    assert_eq!(service.get("/links").await.each("url"), [&json!("https://old.test/"); 3]);
+    connection.execute(unfail).await.unwrap();
+    assert_eq!(service.patch("/links/bulk", &update).await.status, StatusCode::OK);
+    assert_eq!(lead().await, all("https://new.test/"));
+    assert_eq!(service.delete(&path).await.status, StatusCode::OK);
+    assert_eq!(lead().await, vec![None; KEYS.len()]);
 }
 
 async fn a_webhook_that_is_behind_costs_nothing_but_its_cursor(database: Database) {

@@ -17,6 +17,7 @@ use crate::api::selection::ClickQuery;
 use crate::api::state::{App, Shared};
 use crate::domain::folder::Folder;
 use crate::domain::public_url::PublicUrl;
+use crate::domain::tag::Tag;
 use crate::domain::when::rfc3339;
 use crate::http::error::ApiError;
 use crate::http::query::Query;
@@ -200,13 +201,13 @@ async fn by_columns(
     let ids = || groups.iter().filter_map(|(values, _)| values.first().cloned()).collect::<Vec<_>>();
     let named: HashMap<String, Value> = match grouped {
         Some(Column::FOLDER_ID) => {
-            let folders = app.store.folders_of(reader, &caller.workspace, &ids()).await?;
+            let folders = app.store.labels_of(reader, &caller.workspace, &ids()).await?;
             let named = |folder: Folder| (folder.id.clone(), json!({"id": folder.id, "name": folder.name}));
             folders.into_iter().map(named).collect()
         }
         Some(Column::TAG_ID) => {
-            let tags = app.store.tags_of(reader, &caller.workspace, &ids()).await?;
-            tags.into_iter().map(|tag| (tag.id.clone(), json!(tag))).collect()
+            let tags = app.store.labels_of(reader, &caller.workspace, &ids()).await?;
+            tags.into_iter().map(|tag: Tag| (tag.id.clone(), json!(tag))).collect()
         }
         _ => HashMap::new(),
     };

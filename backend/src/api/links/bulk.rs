@@ -144,7 +144,6 @@ pub(super) async fn update(
         return Err(Issue::custom("Cannot be changed for many links at once").at(&join("data", name)));
     }
     let changed = app.store.update_links(&caller.workspace, &selectors, &input, now).await?;
-    let changed = changed?;
     for changed in &changed {
         app.link_changed(changed);
     }

@@ -138,7 +138,7 @@ async fn update(
     let input = LinkInput::update(&body, "", now)?;
     let changed =
         app.store.update_link(&caller.workspace, &selector(&id), input, now, &app.public_url).await?;
-    let changed = changed.ok_or_else(not_found)??;
+    let changed = changed.ok_or_else(not_found)?;
     app.link_changed(&changed);
     Ok(Json(changed.after.body(&app.public_url)))
 }
@@ -151,7 +151,6 @@ async fn upsert(
     let now = app.clock.now();
     let new = NewLink::of(LinkInput::create(&body, "", now)?, &app.public_url);
     let changed = app.store.upsert_link(&caller.workspace, new, now, &app.public_url).await?;
-    let changed = changed?;
     app.link_changed(&changed);
     Ok(Json(changed.after.body(&app.public_url)))
 }

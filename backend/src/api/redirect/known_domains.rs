@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::domain::host::Host;
+use crate::http::error::ApiError;
 use crate::store::Store;
-use crate::store::availability::Away;
 
 /// Interval at which the assigned domains are read. A change by the command takes effect within it.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -39,7 +39,10 @@ impl KnownDomains {
     ///
     /// An address means the public domain. So does an unknown name until the first domain is assigned. Afterwards it might be a domain
     /// that a customer has or had, which must not serve the links of others.
-    pub(crate) async fn domain_of<'a>(&'a self, host: Option<&'a str>) -> Result<Option<Cow<'a, str>>, Away> {
+    pub(crate) async fn domain_of<'a>(
+        &'a self,
+        host: Option<&'a str>,
+    ) -> Result<Option<Cow<'a, str>>, ApiError> {
         let public = Cow::Borrowed(self.public.as_str());
         let Host::Name(name) = Host::parse(host) else { return Ok(Some(public)) };
         if name == self.public {
@@ -47,7 +50,8 @@ impl KnownDomains {
         }
         let mut assigned = self.assigned.clone();
         let known = tokio::time::timeout(MAX_WAIT, assigned.wait_for(Option::is_some));
-        let known = known.await.map_err(|_elapsed| Away)?.map_err(|_ended| Away)?;
+        let known = known.await.map_err(|_elapsed| ApiError::unavailable())?;
+        let known = known.map_err(|_ended| ApiError::unavailable())?;
         Ok(match known.as_ref() {
             Some(domains) if domains.get(name.as_ref()) == Some(&true) => Some(name),
             Some(domains) if domains.is_empty() => Some(public),

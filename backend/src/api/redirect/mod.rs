@@ -72,7 +72,7 @@ pub(crate) async fn visit(
     }
     let query = request.uri.query().unwrap_or_default();
     let user_agent = visitor::user_agent(headers);
-    let agent = app.agents.parse(user_agent);
+    let agent = app.agents.parse(&user_agent);
     let location = Location::of(headers, &app.click_rules.location);
     let destination = destination(&target, &agent, &location.country);
     let destination = with_parameters(destination, query);
@@ -86,7 +86,7 @@ pub(crate) async fn visit(
     }
     let qr = form_urlencoded::parse(query.as_bytes()).any(|(name, value)| name == "qr" && value == "1");
     let trigger = if qr { "qr" } else { "link" };
-    let (user_agent, referer) = (kept_user_agent(user_agent), Referer::of(headers));
+    let (user_agent, referer) = (kept_user_agent(&user_agent), Referer::of(headers));
     let address = app.click_rules.client_address(headers).or(peer).map(|address| address.to_canonical());
     // The rest of the address reaches neither the click log nor the database.
     let ip = address.map(|address| app.click_rules.ip.of(address)).unwrap_or_default();

@@ -18,8 +18,7 @@ use url::Url;
 
 use crate::domain::clock::Clock;
 use crate::domain::key::MAX_KEY;
-use crate::http::error::{ApiError, Code};
-use crate::store::availability::{Availability, Away};
+use crate::http::error::ApiError;
 use crate::store::{RedirectTarget, Store, StoreError};
 
 /// Maximum number of cached targets of usual size.
@@ -32,7 +31,7 @@ const MISSING: usize = 10_000;
 const FRESH: SignedDuration = SignedDuration::from_secs(1);
 /// Delay of the background reading, in which other targets join it.
 const GATHERING: Duration = Duration::from_millis(20);
-/// Maximum wait of a visit for the database. A visit does not wait for a database that is known to be unavailable.
+/// Maximum wait of a visit for the database.
 const MAX_WAIT: Duration = Duration::from_secs(2);
 /// Maximum number of targets that one query reads.
 const AT_ONCE: usize = 1_000;
@@ -54,7 +53,6 @@ struct Known {
     missing: Cache<String, Timestamp>,
     /// Maximum age of a target that is used.
     max_stale: SignedDuration,
-    availability: Availability,
     /// Numbers of invalidations so far, by a hash of the name. A link that is read while another one changes is kept.
     forgotten: [AtomicU64; 1_024],
 }
@@ -96,26 +94,6 @@ fn text_of(target: &RedirectTarget) -> usize {
     target.link_id.len() + target.url.len() + texts + geo
 }
 
-/// The reason why a target could not be determined.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum LookUpError {
-    #[error(transparent)]
-    Away(#[from] Away),
-    #[error(transparent)]
-    Store(StoreError),
-}
-
-impl From<LookUpError> for ApiError {
-    fn from(error: LookUpError) -> Self {
-        match error {
-            LookUpError::Away(Away) => {
-                Self::new(Code::ServiceUnavailable, "The link cannot be looked up now. Try again later.")
-            }
-            LookUpError::Store(error) => error.into(),
-        }
-    }
-}
-
 /// Domain and lower-case key.
 type Name = (String, String);
 
@@ -129,14 +107,13 @@ fn joined(domain: &str, folded_key: &str) -> String {
 
 impl Targets {
     /// Requires a tokio runtime.
-    pub(crate) fn new(store: Store, availability: Availability, clock: Clock, max_stale: Duration) -> Self {
+    pub(crate) fn new(store: Store, clock: Clock, max_stale: Duration) -> Self {
         let known = Arc::new(Known {
             store,
             clock,
             seen: Cache::with_weighter(KEPT, KEPT_BYTES, Bytes),
             missing: Cache::new(MISSING),
             max_stale: SignedDuration::try_from(max_stale).unwrap_or(SignedDuration::MAX).max(FRESH),
-            availability,
             forgotten: [const { AtomicU64::new(0) }; _],
         });
         let (stale, names) = mpsc::channel(AT_ONCE);
@@ -149,7 +126,7 @@ impl Targets {
         &self,
         domain: &str,
         key: &str,
-    ) -> Result<Option<Arc<RedirectTarget>>, LookUpError> {
+    ) -> Result<Option<Arc<RedirectTarget>>, ApiError> {
         // No link has a longer key.
         if key.chars().nth(MAX_KEY).is_some() {
             return Ok(None);
@@ -173,7 +150,7 @@ impl Targets {
             return Ok(None);
         }
         // Boxed, so that the usual case does not carry this future.
-        Box::pin(self.known.bounded(self.known.read(name, domain, &folded, now))).await
+        Box::pin(bounded(self.known.read(name, domain, &folded, now))).await
     }
 
     /// Invalidates a link. Call this after each creation and change of a link.
@@ -185,18 +162,12 @@ impl Targets {
     }
 }
 
-impl Known {
-    /// Waits for a query, but not for a database that is unavailable.
-    async fn bounded<T>(&self, query: impl Future<Output = Result<T, StoreError>>) -> Result<T, LookUpError> {
-        match self.availability.while_available(tokio::time::timeout(MAX_WAIT, query)).await? {
-            Ok(Ok(found)) => return Ok(found),
-            Ok(Err(StoreError::Database(error))) => self.availability.suspect(&error),
-            Ok(Err(error)) => return Err(LookUpError::Store(error)),
-            Err(elapsed) => self.availability.suspect(&elapsed),
-        }
-        Err(LookUpError::Away(Away))
-    }
+/// Waits for a query as long as a visit does.
+async fn bounded<T>(query: impl Future<Output = Result<T, StoreError>>) -> Result<T, ApiError> {
+    Ok(tokio::time::timeout(MAX_WAIT, query).await.map_err(|_elapsed| ApiError::unavailable())??)
+}
 
+impl Known {
     async fn read(
         &self,
         name: String,
@@ -233,7 +204,7 @@ impl Known {
     async fn refresh(&self, stale: Vec<Stale>) {
         let now = self.clock.now();
         let (names, seen): (Vec<Name>, Vec<_>) = stale.into_iter().unzip();
-        let mut found: HashMap<_, _> = match self.bounded(self.store.redirect_targets(&names)).await {
+        let mut found: HashMap<_, _> = match bounded(self.store.redirect_targets(&names)).await {
             Ok(found) => found.into_iter().collect(),
             Err(error) => {
                 tracing::debug!(%error, "could not read cached links again");

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use axum::http::header::{REFERER, USER_AGENT};
-use axum::http::{HeaderMap, HeaderName};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
 use url::Url;
 
@@ -69,8 +69,8 @@ pub(crate) struct Referer {
 
 impl Referer {
     pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let url = headers.get(REFERER).and_then(|value| value.to_str().ok());
-        let url = url.and_then(|text| Url::parse(text).ok());
+        let url = headers.get(REFERER).map(|value| String::from_utf8_lossy(value.as_bytes()));
+        let url = url.and_then(|text| Url::parse(&text).ok());
         match url.as_ref().and_then(|url| Some((url, url.host_str()?))) {
             Some((url, host)) => {
                 // Only hosts of web addresses are in lower case already.
@@ -95,6 +95,7 @@ pub(crate) fn stored<'a>(
     [continent, country, region, city, device, browser, os, user_agent, trigger, &referer.host, &referer.url]
 }
 
-pub(crate) fn user_agent(headers: &HeaderMap) -> &str {
-    headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default()
+/// The user agent, with a mark in place of what is not UTF-8. A bot that sends such bytes is still a bot.
+pub(crate) fn user_agent(headers: &HeaderMap) -> Cow<'_, str> {
+    String::from_utf8_lossy(headers.get(USER_AGENT).map(HeaderValue::as_bytes).unwrap_or_default())
 }

@@ -19,10 +19,10 @@ use crate::domain::event::{Event, Trigger};
 use crate::domain::ids;
 use crate::domain::link::Link;
 use crate::domain::when::rfc3339;
-use crate::http::error::{ApiError, Code};
+use crate::http::error::ApiError;
 use crate::http::json_body::Fields;
 use crate::http::path::Name;
-use crate::store::{ChangedWebhook, Webhook, WebhookConflict};
+use crate::store::{ChangedWebhook, Webhook};
 
 pub(crate) fn router() -> Router<Shared> {
     Router::new()
@@ -91,8 +91,7 @@ async fn create(
 ) -> Result<(StatusCode, Json<WebhookBody>), ApiError> {
     let new = input::new_webhook(fields, &app)?;
     let now = app.clock.now();
-    let made = app.store.create_webhook(&caller.workspace, &new, app.max_webhooks, now).await?;
-    let webhook = made.map_err(|conflict| refusal(&conflict))?;
+    let webhook = app.store.create_webhook(&caller.workspace, &new, app.max_webhooks, now).await?;
     Ok((StatusCode::CREATED, Json(WebhookBody::with_secret(webhook, now))))
 }
 
@@ -131,8 +130,7 @@ async fn update(
     let input = input::update(fields, &app)?;
     let now = app.clock.now();
     let changed = app.store.update_webhook(&caller.workspace, &id, &input, now).await?;
-    let ChangedWebhook { before, after } =
-        changed.ok_or_else(not_found)?.map_err(|conflict| refusal(&conflict))?;
+    let ChangedWebhook { before, after } = changed.ok_or_else(not_found)?;
     app.announced.notify_one();
     let changed = changed_fields(&before, &after);
     Ok(Json(WebhookBody { changed: Some(changed), ..WebhookBody::of(after, now) }))
@@ -163,8 +161,7 @@ async fn rotate_secret(
     let (secret, overlap) = fields.read()?;
     let (secret, now) = (secret.unwrap_or_else(ids::webhook_secret), app.clock.now());
     let rotated = app.store.rotate_secret(&caller.workspace, &id, &secret, overlap, now).await?;
-    let webhook = rotated.ok_or_else(not_found)?.map_err(|conflict| refusal(&conflict))?;
-    Ok(Json(WebhookBody::with_secret(webhook, now)))
+    Ok(Json(WebhookBody::with_secret(rotated.ok_or_else(not_found)?, now)))
 }
 
 /// Sends a sample event of the type `trigger`. It is signed and delivered like any other event.
@@ -208,19 +205,6 @@ async fn enabled(app: &App, caller: &Caller, id: &str) -> Result<Webhook, ApiErr
         None => Ok(webhook),
         Some(_) => Err(ApiError::conflict("The webhook is disabled.")),
     }
-}
-
-fn refusal(conflict: &WebhookConflict) -> ApiError {
-    let code = match conflict {
-        WebhookConflict::Scope(invalid) => {
-            return ApiError::invalid("custom", invalid.field(), &invalid.to_string());
-        }
-        WebhookConflict::Url | WebhookConflict::Overlap(_) => Code::Conflict,
-        WebhookConflict::TooMany(_) => Code::Forbidden,
-        // As in the published API.
-        WebhookConflict::Unknown { .. } => Code::BadRequest,
-    };
-    ApiError::new(code, conflict.to_string())
 }
 
 fn not_found() -> ApiError {

@@ -1,7 +1,5 @@
 //! The listeners: HTTP/1.1 with limits on time and size, and a graceful shutdown.
 
-mod addresses;
-
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
@@ -24,10 +22,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_io_timeout::TimeoutStream;
 use tower::ServiceExt;
 
-use self::addresses::{Addresses, Counted};
-
-/// Maximum size of the head of a request, in bytes. Larger ones are answered with 431.
-pub(crate) const MAX_HEADER_BYTES: usize = 128 * 1024;
+/// Maximum size of the head of a request, in bytes. Larger ones are answered with 431. Envoy passes 60 KiB, and each connection may have as
+/// much in memory.
+const MAX_HEADER_BYTES: usize = 64 * 1024;
 /// Maximum number of headers in a request. More headers are answered with 431.
 const MAX_HEADERS: usize = 128;
 /// Time limit for running requests after a shutdown began.
@@ -41,8 +38,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Limits of a listener.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Maximum number of connections. Further connections wait until one closes. One address has at most half of them, and further
-    /// connections of it are closed.
+    /// Maximum number of connections. Further connections wait until one closes.
     pub connections: usize,
     /// Time after which a connection is closed if the client reads nothing of the response.
     pub write_timeout: Duration,
@@ -55,13 +51,13 @@ impl Default for Bounds {
         Self {
             connections: 4_096,
             write_timeout: Duration::from_secs(30),
-            header_timeout: Duration::from_secs(60),
+            header_timeout: Duration::from_secs(10),
         }
     }
 }
 
 /// A request handler.
-pub trait Answer: Clone + Send + Sync + 'static {
+pub trait Handler: Clone + Send + Sync + 'static {
     /// Handles a request from `peer`.
     fn answer(
         self,
@@ -70,7 +66,7 @@ pub trait Answer: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Response> + Send;
 }
 
-impl Answer for Router {
+impl Handler for Router {
     async fn answer(self, request: hyper::Request<Incoming>, peer: SocketAddr) -> Response {
         let mut request: Request = request.map(Body::new);
         request.extensions_mut().insert(ConnectInfo(peer));
@@ -94,14 +90,12 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 /// Serves `answers` on `listener` until `stop` is true, then finishes the running requests for at most ten seconds.
 pub async fn serve(
     listener: TcpListener,
-    answers: impl Answer,
+    answers: impl Handler,
     bounds: Bounds,
     mut stop: watch::Receiver<bool>,
 ) {
     let graceful = GracefulShutdown::new();
     let permits = Arc::new(Semaphore::new(bounds.connections));
-    let addresses = Addresses::default();
-    let most_of_address = bounds.connections.div_ceil(2);
     loop {
         let accept = async {
             let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
@@ -116,16 +110,11 @@ pub async fn serve(
         };
         match accepted {
             Ok((permit, (stream, peer))) => {
-                let Some(counted) = addresses.connect(peer.ip(), most_of_address) else {
-                    tracing::debug!(%peer, most_of_address, "closed a connection of an address that has too many");
-                    continue;
-                };
                 // Responses are small and complete, so Nagle's algorithm would only delay them.
                 if let Err(error) = stream.set_nodelay(true) {
                     tracing::debug!(%error, "could not set TCP_NODELAY");
                 }
-                let accepted = Accepted { stream, peer, counted, permit };
-                accepted.serve(answers.clone(), bounds, &graceful);
+                serve_one(stream, peer, permit, answers.clone(), bounds, &graceful);
             }
             Err(error) => {
                 tracing::warn!(%error, "could not accept a connection");
@@ -142,39 +131,34 @@ pub async fn serve(
     }
 }
 
-/// A connection that was accepted.
-struct Accepted {
+/// Serves a connection until it ends.
+fn serve_one(
     stream: TcpStream,
     peer: SocketAddr,
-    counted: Counted,
     permit: OwnedSemaphorePermit,
-}
-
-impl Accepted {
-    fn serve(self, answers: impl Answer, bounds: Bounds, graceful: &GracefulShutdown) {
-        let Self { stream, peer, counted, permit } = self;
-        let service = service_fn(move |request: hyper::Request<Incoming>| {
-            let answers = answers.clone();
-            async move { Ok::<_, Infallible>(answers.answer(request, peer).await) }
-        });
-        let mut stream = TimeoutStream::new(stream);
-        stream.set_write_timeout(Some(bounds.write_timeout));
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(bounds.header_timeout)
-            .max_buf_size(MAX_HEADER_BYTES)
-            .max_headers(MAX_HEADERS)
-            .serve_connection(TokioIo::new(Box::pin(stream)), service);
-        let connection = graceful.watch(connection);
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "connection error");
-            }
-            // The next connection is accepted then, and must find that this one no longer counts.
-            drop(counted);
-            drop(permit);
-        });
-    }
+    answers: impl Handler,
+    bounds: Bounds,
+    graceful: &GracefulShutdown,
+) {
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
+        let answers = answers.clone();
+        async move { Ok::<_, Infallible>(answers.answer(request, peer).await) }
+    });
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(bounds.write_timeout));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(bounds.header_timeout)
+        .max_buf_size(MAX_HEADER_BYTES)
+        .max_headers(MAX_HEADERS)
+        .serve_connection(TokioIo::new(Box::pin(stream)), service);
+    let connection = graceful.watch(connection);
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "connection error");
+        }
+        drop(permit);
+    });
 }
 
 /// The signals that ask the process to stop: SIGINT and SIGTERM. Where there are none, the Ctrl-C of the console.
