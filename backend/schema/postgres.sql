@@ -85,7 +85,7 @@ CREATE TABLE tags (
 CREATE UNIQUE INDEX tags_by_name ON tags (workspace_seq, lower(name COLLATE "C"));
 
 -- `key_folded` is the key in lower case: keys that differ only in case are one short link. `details` is JSON: the
--- fields that no query looks at. `archived` is 0 or 1. The campaign parameters are those in the query of `url`.
+-- fields that no query looks at. `archived` is 0 or 1.
 CREATE TABLE links (
     seq BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
@@ -94,11 +94,6 @@ CREATE TABLE links (
     "key" TEXT NOT NULL,
     key_folded TEXT NOT NULL,
     url TEXT NOT NULL,
-    utm_source TEXT,
-    utm_medium TEXT,
-    utm_campaign TEXT,
-    utm_term TEXT,
-    utm_content TEXT,
     external_id TEXT,
     tenant_id TEXT,
     folder_id TEXT,

@@ -53,12 +53,13 @@ pub(crate) struct TooLong {
 }
 
 impl TooLong {
-    /// The part of a destination with these campaign parameters that is too long.
-    pub(crate) fn of(url: &str, utm: &UtmParameters) -> Option<Self> {
+    /// The part of a destination that is too long.
+    pub(crate) fn of(url: &str) -> Option<Self> {
         let exceeds = |text: &str, max: usize| text.len() > max && text.chars().count() > max;
         if exceeds(url, MAX_URL) {
             return Some(Self { field: "url", max: MAX_URL });
         }
+        let utm = UtmParameters::of(url);
         let long = utm
             .values()
             .into_iter()

@@ -13,7 +13,6 @@ use super::sql::Sql;
 use super::tags::{add_tags, known_folders, resolve_tags};
 use super::{Store, StoreError, Workspace, kept_keys, to_json};
 use crate::domain::destination::TooLong;
-use crate::domain::destination::UtmParameters;
 use crate::domain::event::{Event, Trigger};
 use crate::domain::ids;
 use crate::domain::link::{Details, Link};
@@ -60,10 +59,8 @@ pub(super) struct Draft {
 impl Draft {
     fn new(index: usize, link: Link) -> Result<Self, StoreError> {
         let details = to_json("link details", &link.details)?;
-        let utm = UtmParameters::of(&link.url);
-        let (bytes, too_long) =
-            (link_size::with_details(&link, &utm, &details), TooLong::of(&link.url, &utm));
-        let row = row(&link, utm, &details)?;
+        let (bytes, too_long) = (link_size::with_details(&link, &details), TooLong::of(&link.url));
+        let row = row(&link, &details)?;
         Ok(Self { index, link, bytes, too_long, row })
     }
 
@@ -86,25 +83,19 @@ impl Draft {
 
 /// The columns of a link that an update may change.
 pub(super) const COLUMNS: &str =
-    "domain, key, key_folded, url, utm_source, utm_medium, utm_campaign, utm_term, utm_content,
-    external_id, tenant_id, folder_id, archived, details, updated_at";
+    "domain, key, key_folded, url, external_id, tenant_id, folder_id, archived, details, updated_at";
 /// Their values in [`row`].
-pub(super) const VALUES: &str = "value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, value->>8,
-    value->>9, value->>10, value->>11, value->>12, CAST(value->>13 AS BIGINT), value->>14, CAST(value->>15 AS BIGINT)";
+pub(super) const VALUES: &str = "value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7,
+    CAST(value->>8 AS BIGINT), value->>9, CAST(value->>10 AS BIGINT)";
 
 /// The values of a link's row as a JSON list.
-pub(super) fn row(link: &Link, utm: UtmParameters, details: &str) -> Result<String, StoreError> {
+pub(super) fn row(link: &Link, details: &str) -> Result<String, StoreError> {
     let values = (
         &link.id,
         &link.domain,
         &link.key,
         link.key.to_lowercase(),
         &link.url,
-        utm.source,
-        utm.medium,
-        utm.campaign,
-        utm.term,
-        utm.content,
         &link.external_id,
         &link.tenant_id,
         &link.folder_id,
@@ -257,7 +248,7 @@ impl Store {
         let rows: Vec<&str> = drafts.iter().map(|draft| draft.row.as_str()).collect();
         let mut sql = Sql::new("INSERT INTO links (workspace_seq, id, created_at, ");
         sql.push(COLUMNS).push(") SELECT CAST(").bind(workspace.seq);
-        sql.push(" AS BIGINT), value->>0, CAST(value->>15 AS BIGINT), ").push(VALUES).push(" FROM ");
+        sql.push(" AS BIGINT), value->>0, CAST(value->>10 AS BIGINT), ").push(VALUES).push(" FROM ");
         sql.each(self.dialect, format!("[{}]", rows.join(",")));
         sql.in_order(self.dialect).push(" ON CONFLICT DO NOTHING");
         let inserted = sql.execute(&mut **transaction).await?;

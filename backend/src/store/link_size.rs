@@ -1,23 +1,19 @@
 //! Sizes of links in the database.
 
 use super::{StoreError, to_json};
-use crate::domain::destination::UtmParameters;
 use crate::domain::link::Link;
 
-/// Maximum size of a link, in bytes: its domain, key, destination, campaign parameters and ids, and its other fields as
-/// JSON.
+/// Maximum size of a link, in bytes: its domain, key, destination and ids, and its other fields as JSON.
 pub(crate) const MAX_LINK_BYTES: usize = 64 * 1024;
 
 /// The size of a link, in bytes.
 pub(super) fn bytes(link: &Link) -> Result<usize, StoreError> {
-    Ok(with_details(link, &UtmParameters::of(&link.url), &to_json("link details", &link.details)?))
+    Ok(with_details(link, &to_json("link details", &link.details)?))
 }
 
-/// The size of a link with these campaign parameters and these details as JSON, in bytes.
-pub(super) fn with_details(link: &Link, utm: &UtmParameters, details: &str) -> usize {
-    // The campaign parameters are stored beside the destination that contains them.
-    let texts = [&link.external_id, &link.tenant_id, &link.folder_id].into_iter().chain(utm.values());
-    let texts = texts.flatten().map(String::len);
+/// The size of a link with these details as JSON, in bytes.
+pub(super) fn with_details(link: &Link, details: &str) -> usize {
+    let texts = [&link.external_id, &link.tenant_id, &link.folder_id].into_iter().flatten().map(String::len);
     link.domain.len() + link.key.len() + link.url.len() + texts.sum::<usize>() + details.len()
 }
 

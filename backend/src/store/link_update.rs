@@ -16,7 +16,6 @@ use super::tags::{add_tags, known_folders, resolve_tags};
 use super::{Dialect, Store, StoreError, Workspace, kept_keys, to_json};
 use crate::apart;
 use crate::domain::destination::TooLong;
-use crate::domain::destination::UtmParameters;
 use crate::domain::event::{Event, Trigger};
 use crate::domain::link::Link;
 use crate::domain::link_input::LinkInput;
@@ -260,7 +259,7 @@ impl Store {
         link: &Link,
     ) -> Result<(), StoreError> {
         let details = to_json("link details", &link.details)?;
-        let row = row(link, UtmParameters::of(&link.url), &details)?;
+        let row = row(link, &details)?;
         let mut sql = Sql::new("UPDATE links SET (");
         sql.push(COLUMNS).push(") = (SELECT ").push(VALUES).push(" FROM ");
         sql.each(self.dialect, format!("[{row}]")).push(") WHERE seq = ").bind(link.seq);
@@ -286,7 +285,7 @@ impl Store {
 fn updated(before: &Link, input: &LinkInput, tags: Option<&[Tag]>) -> Result<Link, StoreError> {
     let mut after = before.clone();
     after.url = input.destination(Some(&before.url));
-    if let Some(too_long) = TooLong::of(&after.url, &UtmParameters::of(&after.url)) {
+    if let Some(too_long) = TooLong::of(&after.url) {
         return Err(LinkConflict::TooLong(too_long).into());
     }
     if let Some(domain) = &input.domain {

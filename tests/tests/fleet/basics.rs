@@ -134,7 +134,7 @@ fn a_gateway_that_is_stopped_while_it_serves_takes_what_it_holds_and_one_that_ha
     for (quiet, lost) in [(Duration::ZERO, 1..=MOST / 20), (Duration::from_secs(3), 0..=0)] {
         let policy = policy().with_at("/plans/pro/standard", json!([format!("{MOST}/month")]));
         let mut fleet = start(2, &policy);
-        assert_eq!(passed(&fleet, 1, SERVED, 8), SERVED);
+        assert_eq!(passed(&fleet, 1, KEY, SERVED, 8), SERVED);
         clock::pass(quiet);
         fleet.terminate_gateway();
         let taken = MOST - SERVED - until_used_up(&fleet.addresses(), KEY);
