@@ -85,7 +85,7 @@ fn every_file_sends_requests_to_the_ports_at_which_the_services_listen() {
     const INTERNAL: &str = "8082";
     const LEDGER: &str = "8083";
     const SECOND_GATEWAY: &str = "8090";
-    const LISTENS: &str = r"LISTEN(?:=|: |` \| `)[\d.]+:(\d+)";
+    const LISTENS: &str = r#"LISTEN(?:=|: "?|` \| `)(?:[\d.]+|\[::\]):(\d+)"#;
     const BOTH: [&str; 2] = [PUBLIC, INTERNAL];
     const ALL: [&str; 3] = [PUBLIC, INTERNAL, LEDGER];
     const CLUSTER: &str = r"\|(\d+)\|\w*\|backend-internal\.";
@@ -134,7 +134,11 @@ fn every_file_sends_requests_to_the_ports_at_which_the_services_listen() {
         ("envoy/fleet/prometheus.yaml", r"backend:(\d+)", &[INTERNAL]),
         ("envoy/fleet/prometheus.yaml", r"ledger-\d:(\d+)", &[LEDGER; 2]),
         ("envoy/fleet/systemd/weir-ledger.service", LISTENS, &[LEDGER; 2]),
-        ("envoy/fleet/kubernetes/ledger.yaml", r"_LISTEN\n +value: [\d.]+:(\d+)", &[LEDGER, "9083"]),
+        (
+            "envoy/fleet/kubernetes/ledger.yaml",
+            r#"_LISTEN\n(?: +#.*\n)? +value: "\[::\]:(\d+)"#,
+            &[LEDGER, "9083"],
+        ),
         (
             "envoy/fleet/kubernetes/ledger.yaml",
             r"[pP]ort: (\d+)",

@@ -13,7 +13,12 @@ fn the_demo_of_a_release_tells_its_version_and_commit_and_builds_nothing() {
     std::fs::copy(filter_wasm(), release.path().join("filter.wasm")).unwrap();
     std::fs::write(release.path().join("VERSION"), "0.1.0, commit 0123abc\n").unwrap();
     let played = Command::new("make")
-        .args(["demo", "CARGO=false", &format!("WEIR_DIST={}", release.path().display())])
+        .args([
+            "--no-print-directory",
+            "demo",
+            "CARGO=false",
+            &format!("WEIR_DIST={}", release.path().display()),
+        ])
         .current_dir(artifacts::root())
         // A build of the module would need it.
         .env("RUSTUP_TOOLCHAIN", "none")
