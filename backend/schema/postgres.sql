@@ -19,6 +19,7 @@ CREATE TABLE api_keys (
     sha256 TEXT NOT NULL UNIQUE,
     plan TEXT NOT NULL,
     limits TEXT,
+    billing_anchor BIGINT,
     created_at BIGINT NOT NULL,
     revoked_at BIGINT,
     change BIGINT NOT NULL DEFAULT 0

@@ -19,6 +19,7 @@ CREATE TABLE api_keys (
     sha256 TEXT NOT NULL UNIQUE,
     plan TEXT NOT NULL,
     limits TEXT,
+    billing_anchor BIGINT,
     created_at BIGINT NOT NULL,
     revoked_at BIGINT,
     change BIGINT NOT NULL DEFAULT 0
@@ -35,7 +36,7 @@ BEGIN
     UPDATE api_keys SET change = (SELECT max(change) FROM key_changes) WHERE seq = NEW.seq;
     DELETE FROM key_changes WHERE change <= (SELECT max(change) FROM key_changes) - 100000;
 END;
-CREATE TRIGGER api_keys_updated AFTER UPDATE OF id, sha256, plan, limits, revoked_at ON api_keys
+CREATE TRIGGER api_keys_updated AFTER UPDATE OF id, sha256, plan, limits, billing_anchor, revoked_at ON api_keys
 BEGIN
     INSERT INTO key_changes (token) VALUES (lower(hex(randomblob(8))));
     UPDATE api_keys SET change = (SELECT max(change) FROM key_changes) WHERE seq = NEW.seq;

@@ -229,7 +229,7 @@ mod tests {
     use tower::ServiceExt;
 
     use super::*;
-    use crate::store::Analytics;
+    use crate::store::{Analytics, Terms};
 
     /// The routes that need no key.
     const OPEN: [&str; 2] = ["/qr", "/r/{key}"];
@@ -251,7 +251,7 @@ mod tests {
         let store = Store::open_or_create_with(&url, analytics).await.unwrap();
         let (clock, public) = (Clock::system(), PublicUrl::parse("https://s.test").unwrap());
         let workspace = store.create_workspace("test", clock.now()).await.unwrap();
-        let (_, key) = store.create_key(&workspace, "pro", None, clock.now()).await.unwrap();
+        let (_, key) = store.create_key(&workspace, &Terms::of_plan("pro"), clock.now()).await.unwrap();
         let request_timeout = Duration::from_millis(300);
         let backend = Backend::start(store, clock, Settings { request_timeout, ..Settings::new(public) });
         let (app, router) = (Arc::clone(&backend.app), backend.router());

@@ -36,5 +36,5 @@ pub use http::server;
 pub use settings::Settings;
 pub use store::{
     Analytics, AssignedDomain, DomainConflict, KeyRecord, Limits, SchemaProblem, Serving, Store, StoreError,
-    Workspace,
+    Terms, Workspace,
 };

@@ -12,7 +12,6 @@ mod command {
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use backend::keys::check_plan;
 use clap::Parser;
 #[cfg(unix)]
 use rustix::fs::Mode;
@@ -75,12 +74,19 @@ async fn run() -> ExitCode {
     let done = match cli.command {
         Command::Serve(options) => serve::serve(*options).await,
         Command::Migrate { database } => database::migrate(&database).await,
-        Command::Keys(Keys::Create { database, plan, plans, limits, workspace, json }) => {
-            match check_plan(&plan, &plans, limits.as_ref()) {
-                Ok(()) => keys::create(&database, &plan, limits.as_ref(), workspace.as_deref(), json).await,
-                Err(error) => Err(error.into()),
-            }
-        }
+        Command::Keys(Keys::Create {
+            database,
+            plan,
+            plans,
+            limits,
+            limits_file,
+            billing_anchor,
+            workspace,
+            json,
+        }) => match keys::terms((plan, plans), (limits, limits_file), billing_anchor) {
+            Ok(terms) => keys::create(&database, &terms, workspace.as_deref(), json).await,
+            Err(error) => Err(error),
+        },
         Command::Keys(Keys::List { database, json }) => keys::list(&database, json).await,
         Command::Keys(Keys::Revoke { database, id }) => keys::revoke(&database, id).await,
         Command::Domains(Domains::Assign { database, workspace, domain }) => {

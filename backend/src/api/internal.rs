@@ -9,6 +9,7 @@ use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NO
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, routing};
+use jiff::Timestamp;
 use serde::Serialize;
 use tokio::time::timeout;
 
@@ -17,7 +18,7 @@ use crate::domain::ids;
 use crate::http::error::{ApiError, Code};
 use crate::http::query::Query;
 use crate::metrics;
-use crate::store::{KeyChange, Limits, ListedKey};
+use crate::store::{KeyChange, KeyRecord, Limits, ListedKey, Terms};
 
 /// Maximum wait of a check of readiness for the database.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -106,15 +107,15 @@ struct Entry {
     subscriber: String,
     plan: String,
     limits: Limits,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    billing_anchor: Option<Timestamp>,
 }
 
 impl Entry {
     /// About how many bytes the row takes.
     fn bytes(&self) -> usize {
-        let limits = self.limits.iter().map(|(class, quotas)| {
-            class.len() + quotas.iter().map(|quota| quota.len() + 3).sum::<usize>() + 6
-        });
-        self.sha256.len() + self.subscriber.len() + self.plan.len() + limits.sum::<usize>() + 64
+        let limits = self.limits.iter().map(|(class, quotas)| class.len() + quotas.to_string().len() + 6);
+        self.sha256.len() + self.subscriber.len() + self.plan.len() + limits.sum::<usize>() + 128
     }
 }
 
@@ -173,8 +174,9 @@ fn page(
     let mut page = KeyPage { version, since, keys: Vec::new(), removed: Vec::new(), next: None };
     let (mut on_page, mut bytes, mut last) = (0, 0, None);
     for ListedKey { position, is_revoked, key } in rows {
-        let limits = key.limits.unwrap_or_default();
-        let entry = Entry { sha256: key.sha256, subscriber: key.id, plan: key.plan, limits };
+        let KeyRecord { id, sha256, terms: Terms { plan, limits, billing_anchor }, .. } = key;
+        let entry =
+            Entry { sha256, subscriber: id, plan, limits: limits.unwrap_or_default(), billing_anchor };
         bytes += entry.bytes();
         if on_page == limit || (bytes > PAGE_BYTES && on_page > 0) {
             page.next = last.map(|position| match from {

@@ -2,12 +2,17 @@
 
 use std::num::NonZeroU32;
 
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
 use serde::Serialize;
+use serde_json::Value;
 
-use crate::store::{KeyRecord, Limits};
+use crate::store::{KeyRecord, Limits, Terms};
 
 /// The units of a quota's window.
-const UNITS: [&str; 5] = ["second", "minute", "hour", "day", "month"];
+const UNITS: [&str; 9] =
+    ["second", "minute", "hour", "day", "week", "month", "year", "billing_month", "billing_year"];
 /// Maximum length of the name of a plan or class.
 const MAX_NAME: usize = 32;
 
@@ -47,9 +52,23 @@ pub enum InvalidLimits {
         /// The plan.
         plan: String,
     },
+    /// The text is no JSON of limits.
+    #[error(r#"expected quotas by class, as `limits` of a subscriber in the gateway's configuration, such as {{"standard": ["5000/minute"]}}: {problem}"#)]
+    Json {
+        /// What is wrong.
+        problem: String,
+    },
+    /// It is no instant.
+    #[error(
+        "{instant:?}: expected an instant such as 2026-01-31T09:30:00Z, or a date such as 2026-01-31, from 1970 on"
+    )]
+    Instant {
+        /// The input.
+        instant: String,
+    },
     /// The quota is invalid.
     #[error(
-        "{class}: {quota:?}: expected a count from 1 to 4294967295, / and second, minute, hour, day or month"
+        "{class}: {quota:?}: expected a count from 1 to 4294967295, / and second, minute, hour, day, week, month, year, billing_month or billing_year"
     )]
     Quota {
         /// The class of the quota.
@@ -102,9 +121,47 @@ pub fn parse_limits(text: &str) -> Result<Limits, InvalidLimits> {
         if !understood {
             return Err(InvalidLimits::Quota { class, quota: quota.to_owned() });
         }
-        limits.entry(class).or_default().push(quota.to_owned());
+        let quotas = limits.entry(class).or_insert_with(|| Value::Array(Vec::new()));
+        quotas.as_array_mut().into_iter().for_each(|quotas| quotas.push(quota.into()));
     }
     Ok(limits)
+}
+
+/// Reads limits as the gateway's configuration has them: `{"standard": ["5000/minute", {"limit": 9, "window": "90s"}], "analytics": "unlimited"}`.
+/// The gateway alone knows all kinds of quotas, and `weir check` says what it thinks of them.
+///
+/// # Errors
+/// [`InvalidLimits::Json`], or [`InvalidLimits::Name`] of a class.
+pub fn read_limits(json: &[u8]) -> Result<Limits, InvalidLimits> {
+    let problem = |problem: String| InvalidLimits::Json { problem };
+    let limits: Limits = serde_json::from_slice(json).map_err(|error| problem(error.to_string()))?;
+    for (class, quotas) in &limits {
+        parse_name(class)?;
+        let is_list = |list: &Vec<Value>| {
+            !list.is_empty() && list.iter().all(|quota| quota.is_string() || quota.is_object())
+        };
+        if quotas != "unlimited" && !quotas.as_array().is_some_and(is_list) {
+            return Err(problem(format!("{class} has neither a list of quotas nor \"unlimited\"")));
+        }
+    }
+    if limits.is_empty() {
+        return Err(problem("there is no class in it".to_owned()));
+    }
+    Ok(limits)
+}
+
+/// Parses an instant at which a billing period begins. A date alone is its 00:00 UTC.
+///
+/// # Errors
+/// [`InvalidLimits::Instant`].
+pub fn parse_anchor(text: &str) -> Result<Timestamp, InvalidLimits> {
+    let of_date = |date: Date| Some(date.to_zoned(TimeZone::UTC).ok()?.timestamp());
+    // A longer text may have a time without an offset, which is no instant, and which would be left out.
+    let date = || text.parse().ok().filter(|date: &Date| date.to_string() == text).and_then(of_date);
+    let instant = text.parse().ok().or_else(date);
+    let whole = |instant: Timestamp| Timestamp::from_second(instant.as_second()).ok();
+    let instant = instant.filter(|instant: &Timestamp| instant.as_second() >= 0).and_then(whole);
+    instant.ok_or_else(|| InvalidLimits::Instant { instant: text.to_owned() })
 }
 
 /// Checks that the gateway knows a plan, and that a key has quotas if its plan has no default quotas.
@@ -131,11 +188,14 @@ pub struct Subscriber {
     keys: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     limits: Option<Limits>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    billing_anchor: Option<Timestamp>,
 }
 
 impl From<KeyRecord> for Subscriber {
     fn from(key: KeyRecord) -> Self {
-        Self { id: key.id, plan: key.plan, keys: vec![format!("sha256:{}", key.sha256)], limits: key.limits }
+        let Terms { plan, limits, billing_anchor } = key.terms;
+        Self { id: key.id, plan, keys: vec![format!("sha256:{}", key.sha256)], limits, billing_anchor }
     }
 }
 
@@ -145,9 +205,43 @@ mod tests {
 
     #[test]
     fn limits_are_parsed_by_class() {
-        let limits = parse_limits("standard=5000/minute, analytics=20/second,standard=100000/day").unwrap();
-        assert_eq!(limits["standard"], ["5000/minute", "100000/day"]);
-        assert_eq!(limits["analytics"], ["20/second"]);
+        let limits =
+            parse_limits("standard=5000/minute, analytics=20/second,standard=9/billing_month").unwrap();
+        let expected =
+            serde_json::json!({"standard": ["5000/minute", "9/billing_month"], "analytics": ["20/second"]});
+        assert_eq!(Value::Object(limits), expected);
+    }
+
+    #[test]
+    fn limits_of_any_kind_are_read_as_the_gateway_has_them() {
+        let taken = r#"{"standard": ["5/week", {"limit": 9, "window": "90s"}], "analytics": "unlimited"}"#;
+        assert_eq!(Value::Object(read_limits(taken.as_bytes()).unwrap()), taken.parse::<Value>().unwrap());
+        for text in [
+            "",
+            "[]",
+            "{}",
+            r#"{"standard": []}"#,
+            r#"{"standard": [5]}"#,
+            r#"{"standard": "5/week"}"#,
+            r#"{"Standard": ["5/week"]}"#,
+        ] {
+            assert!(read_limits(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_billing_period_begins_at_a_whole_second_in_utc() {
+        let rows = [
+            ("2026-01-31", "2026-01-31T00:00:00Z"),
+            ("2026-01-31T09:30:00.5Z", "2026-01-31T09:30:00Z"),
+            ("2026-01-31T00:30:00+01:00", "2026-01-30T23:30:00Z"),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(parse_anchor(text).unwrap().to_string(), expected, "{text}");
+        }
+        for text in ["", "the 31st", "2026-02-30", "1969-12-31", "2026-01-31T09:30"] {
+            assert!(parse_anchor(text).is_err(), "{text}");
+        }
     }
 
     #[test]

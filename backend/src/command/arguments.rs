@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use axum::http::HeaderName;
-use backend::keys::{parse_limits, parse_name};
+use backend::keys::{parse_anchor, parse_limits, parse_name};
 use backend::{ClickRules, KeptAddress, Limits, LocationHeaders, PublicUrl, parse_domain};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use jiff::Timestamp;
 
 /// A link and analytics API with webhooks.
 #[derive(Debug, Parser)]
@@ -223,6 +224,7 @@ pub(crate) enum Keys {
     #[command(after_help = "\
 Examples:
   backend keys create --plan pro
+  backend keys create --plan pro --billing-anchor 2026-01-31
   backend keys create --plan enterprise --limits standard=5000/minute,analytics=20/second \\
       --workspace ws_01JB3S4T5V6W7X8Y9Z0A1B2C3D")]
     Create {
@@ -245,6 +247,12 @@ Examples:
         /// enterprise, which has no default quotas.
         #[arg(long, value_parser = parse_limits)]
         limits: Option<Limits>,
+        /// File with quotas that override the plan's: JSON as `limits` of a subscriber in the gateway's configuration, for quotas of any kind.
+        #[arg(long, value_name = "FILE", conflicts_with = "limits")]
+        limits_file: Option<PathBuf>,
+        /// Instant at which a billing period begins, for quotas of billing_month and billing_year, such as 2026-01-31T09:30:00Z or 2026-01-31.
+        #[arg(long, value_name = "INSTANT", value_parser = parse_anchor)]
+        billing_anchor: Option<Timestamp>,
         /// Id of the workspace that the key can access [default: a new workspace].
         #[arg(long)]
         workspace: Option<String>,

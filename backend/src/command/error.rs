@@ -25,6 +25,8 @@ pub(crate) enum CliError {
     PublicUrl(SocketAddr, InvalidPublicUrl),
     #[error(transparent)]
     Limits(#[from] InvalidLimits),
+    #[error("--limits-file {}: {problem}", path.display())]
+    LimitsFile { path: PathBuf, problem: InvalidLimits },
     #[error("--workspace: no workspace has the id {0}")]
     UnknownWorkspace(String),
     #[error(transparent)]

@@ -1,6 +1,5 @@
 //! Workspaces and API keys.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
@@ -8,12 +7,31 @@ use sqlx::Row;
 use sqlx::any::AnyRow;
 
 use super::sql::Sql;
-use super::{Store, StoreError, from_json, instant_of, to_json};
+use super::{Store, StoreError, from_json, instant_of, optional_instant_of, to_json};
 use crate::domain::ids;
 
-/// Quotas of a key by class, for example `{"standard": ["5000/minute"]}`. The gateway applies them; this service only
-/// stores them.
-pub type Limits = BTreeMap<String, Vec<String>>;
+/// Quotas of a key by class, as the gateway's configuration has them, for example `{"standard": ["5000/minute"]}`. The gateway applies them; this
+/// service only stores them.
+pub type Limits = serde_json::Map<String, serde_json::Value>;
+
+/// What a key's owner has agreed to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// The plan. The gateway applies its quotas.
+    pub plan: String,
+    /// Quotas that override the plan's.
+    pub limits: Option<Limits>,
+    /// When a billing period begins.
+    pub billing_anchor: Option<Timestamp>,
+}
+
+impl Terms {
+    /// Those of a plan alone.
+    #[must_use]
+    pub fn of_plan(plan: &str) -> Self {
+        Self { plan: plan.to_owned(), ..Self::default() }
+    }
+}
 
 /// A workspace. It owns all data, and a key gives access to one workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,10 +54,8 @@ pub struct KeyRecord {
     pub workspace: String,
     /// SHA-256 of the key, lower-case hexadecimal.
     pub sha256: String,
-    /// The plan. The gateway applies its quotas.
-    pub plan: String,
-    /// Quotas that override the plan's.
-    pub limits: Option<Limits>,
+    /// What its owner has agreed to.
+    pub terms: Terms,
 }
 
 /// A change of a key. Its text names the state of the keys after it.
@@ -72,7 +88,7 @@ pub(crate) struct ListedKey {
     pub(crate) key: KeyRecord,
 }
 
-const LISTED: &str = "SELECT k.id, w.id AS workspace, k.sha256, k.plan, k.limits, ";
+const LISTED: &str = "SELECT k.id, w.id AS workspace, k.sha256, k.plan, k.limits, k.billing_anchor, ";
 const WORKSPACE: &str = "SELECT w.seq, w.id, w.name, w.created_at FROM workspaces w ";
 
 impl Store {
@@ -109,17 +125,18 @@ impl Store {
     pub async fn create_key(
         &self,
         workspace: &Workspace,
-        plan: &str,
-        limits: Option<&Limits>,
+        terms: &Terms,
         now: Timestamp,
     ) -> Result<(String, String), StoreError> {
         let (id, key) = (ids::sortable("key_", now), ids::api_key());
-        let limits = limits.map(|limits| to_json("limits", limits)).transpose()?;
-        let mut sql =
-            Sql::new("INSERT INTO api_keys (id, workspace_seq, sha256, plan, limits, created_at) VALUES ");
+        let limits = terms.limits.as_ref().map(|limits| to_json("limits", limits)).transpose()?;
+        let anchor = terms.billing_anchor.map(Timestamp::as_millisecond);
+        let mut sql = Sql::new(
+            "INSERT INTO api_keys (id, workspace_seq, sha256, plan, limits, billing_anchor, created_at) VALUES ",
+        );
         sql.rows(&[()], |row, ()| {
             row.bind(id.clone()).bind(workspace.seq).bind(ids::sha256(key.as_bytes()));
-            row.bind(plan.to_owned()).bind(limits.clone()).bind(now.as_millisecond());
+            row.bind(terms.plan.clone()).bind(limits.clone()).bind(anchor).bind(now.as_millisecond());
         });
         sql.execute(&self.write).await?;
         Ok((id, key))
@@ -190,7 +207,7 @@ impl Store {
     /// [`StoreError`] if the database fails.
     pub async fn keys(&self) -> Result<Vec<KeyRecord>, StoreError> {
         let sql = Sql::new(
-            "SELECT k.id, w.id AS workspace, k.sha256, k.plan, k.limits FROM api_keys k
+            "SELECT k.id, w.id AS workspace, k.sha256, k.plan, k.limits, k.billing_anchor FROM api_keys k
              JOIN workspaces w ON w.seq = k.workspace_seq WHERE k.revoked_at IS NULL ORDER BY k.seq",
         );
         sql.all(&self.read).await?.iter().map(key_record).collect()
@@ -225,7 +242,10 @@ fn key_record(row: &AnyRow) -> Result<KeyRecord, StoreError> {
         id: row.try_get("id")?,
         workspace: row.try_get("workspace")?,
         sha256: row.try_get("sha256")?,
-        plan: row.try_get("plan")?,
-        limits: limits.map(|limits| from_json("limits", &limits)).transpose()?,
+        terms: Terms {
+            plan: row.try_get("plan")?,
+            limits: limits.map(|limits| from_json("limits", &limits)).transpose()?,
+            billing_anchor: optional_instant_of(row, "billing_anchor")?,
+        },
     })
 }

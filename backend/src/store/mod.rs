@@ -63,7 +63,7 @@ pub use domains::{AssignedDomain, DomainConflict};
 pub use error::StoreError;
 pub(crate) use error::{Conflict, ConflictKind};
 pub(crate) use keys::{KeyChange, ListedKey};
-pub use keys::{KeyRecord, Limits, Workspace};
+pub use keys::{KeyRecord, Limits, Terms, Workspace};
 pub(crate) use labels::{Label, LabelFilter, NameConflict};
 pub(crate) use link_conflict::LinkConflict;
 pub(crate) use link_creation::NewLink;

@@ -62,10 +62,20 @@ fn domains_are_assigned_listed_and_removed() {
 fn what_is_wrong_on_the_command_line_is_named() {
     let folder = TempDir::new().unwrap();
     migrate(&database_in(folder.path()));
+    std::fs::write(folder.path().join("limits.json"), r#"{"standard": 5}"#).unwrap();
     let no_quota = "--limits: the plan enterprise has no default quotas";
-    let table: [(&[&str], &str); 14] = [
+    let table: [(&[&str], &str); 17] = [
         (&["keys", "create", "--plan", "Pro"], "Pro"),
         (&["keys", "create", "--plan", "pro", "--limits", "standard=60/fortnight"], "60/fortnight"),
+        (
+            &["keys", "create", "--plan", "pro", "--limits-file", "nowhere.json"],
+            "--limits-file nowhere.json: ",
+        ),
+        (
+            &["keys", "create", "--plan", "pro", "--limits-file", "limits.json"],
+            "--limits-file limits.json: expected quotas by class",
+        ),
+        (&["keys", "create", "--plan", "pro", "--billing-anchor", "the 31st"], "expected an instant such as"),
         (
             &["keys", "create", "--plan", "pro", "--workspace", "ws_nobody"],
             "no workspace has the id ws_nobody",
@@ -92,7 +102,7 @@ fn what_is_wrong_on_the_command_line_is_named() {
         ),
     ];
     for (arguments, expected) in table {
-        let output = backend(&folder).args(arguments).output().unwrap();
+        let output = backend(&folder).current_dir(&folder).args(arguments).output().unwrap();
         let message = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && message.contains(expected), "{arguments:?}: {message}");
     }

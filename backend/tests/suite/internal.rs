@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::Request;
-use backend::{Analytics, Settings};
+use backend::{Analytics, Settings, Terms};
 use regex::Regex;
 use serde_json::json;
 use sqlx::Executor;
@@ -39,13 +39,21 @@ async fn the_directory_of_keys_is_polled_with_a_token_and_a_tag(database: Databa
     let store = service.backend.store();
     let (workspace, _) = service.new_workspace("second").await;
     let limits = backend::keys::parse_limits("standard=5000/minute").unwrap();
-    let (id, key) = store.create_key(&workspace, "enterprise", Some(&limits), service.now()).await.unwrap();
+    let anchor = backend::keys::parse_anchor("2026-01-31").unwrap();
+    let (id, key) = store
+        .create_key(
+            &workspace,
+            &Terms { plan: "enterprise".to_owned(), limits: Some(limits), billing_anchor: Some(anchor) },
+            service.now(),
+        )
+        .await
+        .unwrap();
     let token = ("authorization", "Bearer s3cret");
     let answer = keys(&service, &[token]).await;
     assert_eq!(answer.status, 200);
     let expected = json!({
         "sha256": backend::ids::sha256(key.as_bytes()), "subscriber": id, "plan": "enterprise",
-        "limits": {"standard": ["5000/minute"]},
+        "limits": {"standard": ["5000/minute"]}, "billing_anchor": "2026-01-31T00:00:00Z",
     });
     assert_eq!(answer.body["keys"].as_array().unwrap().last().unwrap(), &expected);
     assert_eq!(answer.body["keys"][0]["limits"], json!({}));
@@ -80,8 +88,12 @@ async fn with_keys(database: Database, keys: usize) -> (Service, Vec<(String, St
     let (workspace, _) = service.new_workspace("of keys").await;
     let mut made = Vec::new();
     for _ in 0..keys {
-        let (id, key) =
-            service.backend.store().create_key(&workspace, "pro", None, service.now()).await.unwrap();
+        let (id, key) = service
+            .backend
+            .store()
+            .create_key(&workspace, &Terms::of_plan("pro"), service.now())
+            .await
+            .unwrap();
         made.push((id, backend::ids::sha256(key.as_bytes())));
     }
     (service, made)
@@ -123,9 +135,9 @@ async fn a_gateway_learns_what_has_changed_since_the_version_that_it_has(databas
 
     let (workspace, _) = service.new_workspace("later").await;
     let before = version(&asked(&service, "").await);
-    let (id, key) = store.create_key(&workspace, "free", None, service.now()).await.unwrap();
+    let (id, key) = store.create_key(&workspace, &Terms::of_plan("free"), service.now()).await.unwrap();
     store.revoke_key(&made[1].0, service.now()).await.unwrap();
-    let (passing, _) = store.create_key(&workspace, "free", None, service.now()).await.unwrap();
+    let (passing, _) = store.create_key(&workspace, &Terms::of_plan("free"), service.now()).await.unwrap();
     store.revoke_key(&passing, service.now()).await.unwrap();
     let changed = since(&before).await;
     assert_eq!(changed.body["since"], json!(before));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
-use backend::{Click, Settings};
+use backend::{Click, Settings, Terms};
 use serde_json::{Value, json};
 use sqlx::Executor;
 use tempfile::TempDir;
@@ -101,7 +101,8 @@ async fn a_change_of_the_keys_through_one_service_is_seen_by_another() {
     };
     let (_, mut tag) = directory(&second, "").await;
     let (workspace, _) = first.new_workspace("other").await;
-    let (id, _) = first.backend.store().create_key(&workspace, "pro", None, first.now()).await.unwrap();
+    let (id, _) =
+        first.backend.store().create_key(&workspace, &Terms::of_plan("pro"), first.now()).await.unwrap();
     for change in ["made", "revoked", "unchanged"] {
         if change == "revoked" {
             assert!(first.backend.store().revoke_key(&id, first.now()).await.unwrap());

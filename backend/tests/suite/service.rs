@@ -8,7 +8,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Method, Request, StatusCode};
 use axum::response::Response;
 use backend::{
-    AddressPolicy, Analytics, Backend, Click, PublicUrl, Settings, SteppedClock, Store, Workspace,
+    AddressPolicy, Analytics, Backend, Click, PublicUrl, Settings, SteppedClock, Store, Terms, Workspace,
 };
 use http_body_util::BodyExt;
 use jiff::{SignedDuration, Timestamp};
@@ -68,7 +68,7 @@ async fn open(database: &Database, setup: &Setup, click_log: &TempDir) -> Store 
 /// Makes a workspace and a key for it.
 async fn make_workspace(store: &Store, name: &str, now: Timestamp) -> (Workspace, String) {
     let workspace = store.create_workspace(name, now).await.unwrap();
-    let (_, key) = store.create_key(&workspace, "pro", None, now).await.unwrap();
+    let (_, key) = store.create_key(&workspace, &Terms::of_plan("pro"), now).await.unwrap();
     (workspace, key)
 }
 

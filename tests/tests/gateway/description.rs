@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::process::Command;
 
-use backend::{AddressPolicy, Backend, Clock, PublicUrl, Settings, Store, server};
+use backend::{AddressPolicy, Backend, Clock, PublicUrl, Settings, Store, Terms, server};
 use tests::artifacts;
 use tests::backend::database_in;
 use tests::soak::row;
@@ -35,7 +35,7 @@ fn run(python: &std::path::Path, seconds: u32) {
         let store = Store::open_or_create(&database_in(folder.path())).await.unwrap();
         let clock = Clock::system();
         let workspace = store.create_workspace("tested", clock.now()).await.unwrap();
-        let (_, key) = store.create_key(&workspace, "pro", None, clock.now()).await.unwrap();
+        let (_, key) = store.create_key(&workspace, &Terms::of_plan("pro"), clock.now()).await.unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let public_url = PublicUrl::parse(&format!("http://{address}")).unwrap();
