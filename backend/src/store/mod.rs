@@ -13,7 +13,6 @@ mod clicks;
 mod column;
 mod cursor;
 mod deleted_links;
-mod deleted_webhooks;
 mod delivery_log;
 mod domains;
 mod error;
@@ -29,7 +28,6 @@ mod link_update;
 mod links;
 mod listeners;
 mod location;
-mod old_events;
 mod open;
 mod outbox;
 #[cfg(feature = "postgres")]
@@ -37,6 +35,8 @@ mod postgres;
 mod reader;
 mod retention;
 mod rollups;
+#[cfg(test)]
+pub(crate) mod sample;
 mod schema;
 mod serving;
 mod sql;
@@ -209,17 +209,13 @@ fn from_json<T: serde::de::DeserializeOwned>(what: &'static str, text: &str) -> 
 
 #[cfg(test)]
 mod tests {
-    use tempfile::TempDir;
-
+    use super::sample::Sample;
     use super::*;
 
     #[tokio::test]
     async fn no_query_takes_a_mutex_that_all_connections_to_sqlite_share() {
-        let folder = TempDir::new().unwrap();
-        let store = Store::open_or_create(&format!("sqlite:{}", folder.path().join("test.db").display()))
-            .await
-            .unwrap();
-        let options = Sql::new("PRAGMA compile_options").all(&store.read).await.unwrap();
+        let sample = Sample::new().await;
+        let options = Sql::new("PRAGMA compile_options").all(&sample.store.read).await.unwrap();
         let options: Vec<String> = options.iter().map(|row| row.try_get(0).unwrap()).collect();
         let has = |option: &str| options.iter().any(|has| has == option);
         assert!(!has("ENABLE_MEMORY_MANAGEMENT") && has("DEFAULT_MEMSTATUS=0"), "{options:?}");

@@ -318,19 +318,15 @@ fn due_delivery(row: &AnyRow) -> Result<DueDelivery, StoreError> {
 
 #[cfg(test)]
 mod tests {
-    use tempfile::TempDir;
-
+    use super::super::sample::Sample;
     use super::*;
 
     #[tokio::test]
     async fn no_delivery_is_read_to_learn_which_webhooks_something_waits_for() {
-        let folder = TempDir::new().unwrap();
-        let store = Store::open_or_create(&format!("sqlite:{}", folder.path().join("test.db").display()))
-            .await
-            .unwrap();
+        let sample = Sample::new().await;
         let mut sql = Sql::new("");
         push_webhooks_due(&mut sql, Dialect::Sqlite, Timestamp::UNIX_EPOCH, &WithoutRoom::default(), 1);
-        let steps = sql.steps(&store.write).await;
+        let steps = sql.steps(&sample.store.write).await;
         let reads: Vec<&String> = steps.iter().filter(|step| step.contains(" d ")).collect();
         assert!(reads.len() >= 3, "{steps:?}");
         for step in reads {

@@ -104,52 +104,44 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use jiff::SignedDuration;
-    use tempfile::TempDir;
 
-    use super::super::NewLink;
+    use super::super::sample::Sample;
     use super::*;
     use crate::domain::click::Click;
-    use crate::domain::link_input::LinkInput;
-    use crate::domain::public_url::PublicUrl;
-
-    async fn rows(store: &Store, query: &'static str) -> i64 {
-        Sql::new(query).number(&store.read).await.unwrap()
-    }
 
     #[tokio::test]
     async fn expired_clicks_go_in_bounded_steps_whatever_happens_to_the_process() {
         const CLICKS: i64 = 5 * ROWS_PER_STEP / 2;
-        let folder = TempDir::new().unwrap();
-        let url = format!("sqlite:{}", folder.path().join("test.db").display());
-        let mut store = Store::open_or_create(&url).await.unwrap();
-        let public = PublicUrl::parse("https://s.test").unwrap();
+        let mut sample = Sample::new().await;
         let horizon: Timestamp = "2026-02-13T12:00:00Z".parse().unwrap();
-        let workspace = store.create_workspace("test", horizon).await.unwrap();
-        let body = serde_json::json!({"url": "https://example.com"});
-        let link = NewLink::of(LinkInput::create(&body, "", horizon).unwrap(), &public);
-        let link = store.create_links(&workspace, &[link], horizon, None).await.unwrap().remove(0).unwrap();
+        let link = sample.links(1, &serde_json::json!({"url": "https://example.com"})).await.remove(0);
         // One each minute, and three that are kept.
         let clicks: Vec<Click> = (-3..CLICKS)
             .map(|n| Click::new(link.id.as_str(), horizon - SignedDuration::from_mins(n + 1)))
             .collect();
-        store.record_clicks(&clicks).await.unwrap();
-        assert_eq!(store.expire_clicks(horizon).await.unwrap(), horizon);
-        assert_eq!(store.expire_clicks(Timestamp::UNIX_EPOCH).await.unwrap(), horizon, "never moves back");
+        sample.store.record_clicks(&clicks).await.unwrap();
+        assert_eq!(sample.store.expire_clicks(horizon).await.unwrap(), horizon);
+        assert_eq!(
+            sample.store.expire_clicks(Timestamp::UNIX_EPOCH).await.unwrap(),
+            horizon,
+            "never moves back"
+        );
         let (mut clicks, mut steps) = (CLICKS + 3, 0);
         loop {
-            let expired = store.workspaces_with_expired_clicks(horizon).await.unwrap();
+            let expired = sample.store.workspaces_with_expired_clicks(horizon).await.unwrap();
             let Some(workspace) = expired.first() else { break };
-            store.delete_expired_clicks(*workspace, horizon).await.unwrap();
-            let clicks_left = rows(&store, "SELECT COUNT(*) FROM clicks").await;
+            sample.store.delete_expired_clicks(*workspace, horizon).await.unwrap();
+            let clicks_left = sample.rows("clicks").await;
             assert!(clicks - clicks_left <= ROWS_PER_STEP, "{clicks} clicks became {clicks_left}");
             (clicks, steps) = (clicks_left, steps + 1);
-            store.close().await;
-            store = Store::open_or_create(&url).await.unwrap();
+            sample.reopen().await;
         }
         assert_eq!((clicks, steps), (3, 3));
-        let counted = rows(&store, "SELECT CAST(SUM(clicks) AS BIGINT) FROM clicks_daily").await;
-        assert_eq!(counted, CLICKS + 3);
-        let counted = rows(&store, "SELECT CAST(SUM(clicks) AS BIGINT) FROM clicks_hourly").await;
-        assert_eq!(counted, CLICKS + 3);
+        for counted in [
+            "SELECT CAST(SUM(clicks) AS BIGINT) FROM clicks_daily",
+            "SELECT CAST(SUM(clicks) AS BIGINT) FROM clicks_hourly",
+        ] {
+            assert_eq!(sample.number(counted).await, CLICKS + 3, "{counted}");
+        }
     }
 }

@@ -95,19 +95,14 @@ fn resolved(
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
-    use tempfile::TempDir;
-
+    use super::super::sample::Sample;
     use super::*;
 
     #[tokio::test]
     async fn links_are_found_by_index() {
-        let folder = TempDir::new().unwrap();
-        let url = format!("sqlite:{}", folder.path().join("test.db").display());
-        let store = Store::open_or_create(&url).await.unwrap();
-        let workspace = store.create_workspace("test", Timestamp::UNIX_EPOCH).await.unwrap();
+        let sample = Sample::new().await;
         let ids = ["link_1", "ext_1"].map(str::to_owned);
-        let steps = links(Dialect::Sqlite, &workspace, &ids).steps(&store.write).await;
+        let steps = links(Dialect::Sqlite, &sample.workspace, &ids).steps(&sample.store.write).await;
         for condition in ["(id=?)", "(workspace_seq=? AND external_id=?)"] {
             let is_found = |step: &String| step.starts_with("SEARCH l USING") && step.ends_with(condition);
             assert!(steps.iter().any(is_found), "{steps:?}");

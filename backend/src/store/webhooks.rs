@@ -149,6 +149,17 @@ impl Store {
         sql.bind(workspace.seq).push(" AND h.id = ").bind(id.to_owned());
         sql.optional(&self.read).await?.as_ref().map(webhook).transpose()
     }
+
+    /// Deletes a webhook: moves it to workspace 0, so that no request finds it, the outbox leaves its deliveries out, and its URL can be used
+    /// again. The sweeper deletes its deliveries. False if the workspace has no such webhook.
+    pub(crate) async fn delete_webhook(&self, workspace: &Workspace, id: &str) -> Result<bool, StoreError> {
+        // The row remains for a while, but not the secrets.
+        let mut sql = Sql::new(
+            "UPDATE webhooks SET workspace_seq = 0, url = id, secret = '', old_secret = NULL WHERE workspace_seq = ",
+        );
+        sql.bind(workspace.seq).push(" AND id = ").bind(id.to_owned());
+        Ok(sql.execute(&self.write).await? == 1)
+    }
 }
 
 pub(super) fn scope_columns(scope: &Scope) -> Result<(&'static str, String, String), StoreError> {

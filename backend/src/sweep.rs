@@ -68,47 +68,32 @@ async fn step(background: &Background, now: Timestamp) -> Result<bool, StoreErro
     let clicks = store.drop_unattempted_clicks(attempted_before, TOO_LATE, public, now).await?;
     metrics.webhook_events_dropped(events + clicks.unwrap_or(0));
     let events_before = now.saturating_sub(EVENTS_KEPT).unwrap_or(Timestamp::MIN);
-    let deleted = [
-        events > 0 || clicks.is_some(),
-        store.delete_rows().await?,
-        store.sweep().await?,
-        store.purge_events(events_before).await?,
-        store.free_keys(now).await?,
-    ];
+    let deleted =
+        [events > 0 || clicks.is_some(), store.sweep(events_before).await?, store.free_keys(now).await?];
     Ok(deleted.contains(&true))
 }
 
 #[cfg(test)]
 mod tests {
-    use tempfile::TempDir;
-
     use super::*;
-    use crate::domain::link_input::LinkInput;
     use crate::domain::tag::Tag;
-    use crate::store::{LinkSelector, NewLink, NewWebhook};
+    use crate::store::sample::{NOW, Sample, public};
+    use crate::store::{LinkSelector, NewWebhook};
 
     #[tokio::test]
     async fn no_kind_of_rows_waits_until_all_others_are_deleted() {
-        let folder = TempDir::new().unwrap();
-        let store = Store::open_or_create(&format!("sqlite:{}", folder.path().join("test.db").display()))
-            .await
-            .unwrap();
-        let (now, public) = (Timestamp::UNIX_EPOCH, PublicUrl::parse("https://s.test").unwrap());
-        let workspace = store.create_workspace("test", now).await.unwrap();
-        let body = serde_json::json!({"url": "https://example.com"});
-        let new = NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public);
-        let link = store.create_links(&workspace, &[new], now, None).await.unwrap().remove(0).unwrap();
-        let tag = store.create_label(&workspace, Tag::named("t")).await.unwrap();
-        let new = NewWebhook::of_clicks();
-        let webhook = store.create_webhook(&workspace, &new, 1, now).await.unwrap();
-        store.delete_links(&workspace, &[LinkSelector::Id(link.id)], now).await.unwrap();
-        store.delete_label::<Tag>(&workspace, &tag.id).await.unwrap();
-        store.delete_webhook(&workspace, &webhook.id).await.unwrap();
+        let sample = Sample::new().await;
+        let (store, workspace) = (&sample.store, &sample.workspace);
+        let link = sample.links(1, &serde_json::json!({"url": "https://example.com"})).await.remove(0);
+        let tag = store.create_label(workspace, Tag::named("t")).await.unwrap();
+        let webhook = store.create_webhook(workspace, &NewWebhook::of_clicks(), 1, NOW).await.unwrap();
+        store.delete_links(workspace, &[LinkSelector::Id(link.id)], NOW).await.unwrap();
+        store.delete_label::<Tag>(workspace, &tag.id).await.unwrap();
+        store.delete_webhook(workspace, &webhook.id).await.unwrap();
         let (clock, metrics) = (Clock::system(), Metrics::new());
-        let background = Background { store: store.clone(), clock, public, metrics };
-        assert!(step(&background, now).await.unwrap());
-        let left = [store.delete_rows().await.unwrap(), store.sweep().await.unwrap()];
-        assert_eq!(left, [false; 2], "after one step");
-        assert!(!step(&background, now).await.unwrap());
+        let background = Background { store: store.clone(), clock, public: public(), metrics };
+        assert!(step(&background, NOW).await.unwrap());
+        assert!(!store.sweep(NOW).await.unwrap(), "after one step");
+        assert!(!step(&background, NOW).await.unwrap());
     }
 }
