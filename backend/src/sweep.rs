@@ -1,7 +1,5 @@
-//! Deletes the rows of deleted links, tags, folders and webhooks, and old webhook events, and drops events that have waited for too long, in
-//! the background. Each transaction is small, so that other writers do not wait long.
-
-pub(crate) mod expiry;
+//! Deletes the rows of deleted links, tags, folders and webhooks, expired clicks and old webhook events, and drops events that have waited for
+//! too long, in the background. Each transaction is small, so that other writers do not wait long. Several processes may do so at the same time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +9,12 @@ use tokio::sync::{Notify, watch};
 
 use crate::domain::clock::Clock;
 use crate::domain::public_url::PublicUrl;
+use crate::domain::retention::Retention;
 use crate::metrics::Metrics;
 use crate::store::{Store, StoreError};
 
 /// Pause between two steps, in which other writers proceed.
-pub(crate) const PAUSE: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_millis(10);
 /// Interval of the checks without a notification. They find what other processes have deleted.
 const EVERY: SignedDuration = SignedDuration::from_secs(60);
 /// Retention of webhook events for the log and replays. It is much longer than all attempts take.
@@ -25,6 +24,8 @@ const EVENTS_KEPT: SignedDuration = SignedDuration::from_hours(24 * 30);
 const ATTEMPTED_WITHIN: SignedDuration = SignedDuration::from_hours(3 * 24);
 /// Why such an event was dropped, in the log of deliveries.
 const TOO_LATE: &str = "dropped: no attempt within three days";
+/// Why an event about an expired click was dropped.
+const EXPIRED: &str = "dropped: the click has expired";
 
 /// What the background tasks use.
 #[derive(Clone)]
@@ -33,6 +34,7 @@ pub(crate) struct Background {
     pub(crate) clock: Clock,
     pub(crate) public: PublicUrl,
     pub(crate) metrics: Metrics,
+    pub(crate) retention: Retention,
 }
 
 /// Runs until `stop` is true or its sender is dropped. `deleted` notifies it of deletions. The next process deletes the remaining rows.
@@ -68,9 +70,30 @@ async fn step(background: &Background, now: Timestamp) -> Result<bool, StoreErro
     let clicks = store.drop_unattempted_clicks(attempted_before, TOO_LATE, public, now).await?;
     metrics.webhook_events_dropped(events + clicks.unwrap_or(0));
     let events_before = now.saturating_sub(EVENTS_KEPT).unwrap_or(Timestamp::MIN);
-    let deleted =
-        [events > 0 || clicks.is_some(), store.sweep(events_before).await?, store.free_keys(now).await?];
+    let deleted = [
+        events > 0 || clicks.is_some(),
+        expire(background, now).await?,
+        store.sweep(events_before).await?,
+        store.free_keys(now).await?,
+    ];
     Ok(deleted.contains(&true))
+}
+
+/// Deletes some expired clicks, or the webhook events about them. False if there are none.
+async fn expire(background: &Background, now: Timestamp) -> Result<bool, StoreError> {
+    let Background { store, public, metrics, retention, .. } = background;
+    // The horizon never moves back, even if the operator has extended the retention.
+    let kept_from = store.expire_clicks(retention.kept_from(now)).await?;
+    if kept_from == Timestamp::UNIX_EPOCH {
+        return Ok(false);
+    }
+    // Otherwise webhooks that are behind would not hear of these clicks, and no count would say so.
+    if let Some(dropped) = store.drop_unattempted_clicks(kept_from, EXPIRED, public, now).await? {
+        metrics.webhook_events_dropped(dropped);
+        return Ok(true);
+    }
+    let deleted = store.delete_expired_clicks(kept_from).await?;
+    Ok(store.delete_expired_click_events(kept_from).await? || deleted)
 }
 
 #[cfg(test)]
@@ -91,7 +114,8 @@ mod tests {
         store.delete_label::<Tag>(workspace, &tag.id).await.unwrap();
         store.delete_webhook(workspace, &webhook.id).await.unwrap();
         let (clock, metrics) = (Clock::system(), Metrics::new());
-        let background = Background { store: store.clone(), clock, public: public(), metrics };
+        let (store, retention) = (store.clone(), Retention::new(None));
+        let background = Background { store: store.clone(), clock, public: public(), metrics, retention };
         assert!(step(&background, NOW).await.unwrap());
         assert!(!store.sweep(NOW).await.unwrap(), "after one step");
         assert!(!step(&background, NOW).await.unwrap());

@@ -26,7 +26,6 @@ mod link_lists;
 mod link_size;
 mod link_update;
 mod links;
-mod listeners;
 mod location;
 mod open;
 mod outbox;
@@ -44,7 +43,6 @@ mod sweep;
 mod tags;
 mod top_links;
 mod webhook_scope;
-mod webhook_update;
 mod webhooks;
 
 use std::path::{Path, PathBuf};
@@ -79,8 +77,7 @@ pub use schema::SchemaProblem;
 pub use serving::Serving;
 use sql::Sql;
 pub(crate) use top_links::TopLink;
-pub(crate) use webhook_update::{ChangedWebhook, WebhookInput};
-pub(crate) use webhooks::{NewWebhook, Webhook, WebhookConflict};
+pub(crate) use webhooks::{ChangedWebhook, NewWebhook, Webhook, WebhookConflict, WebhookInput};
 
 use crate::domain::load::PoolState;
 

@@ -7,8 +7,8 @@ use sqlx::any::AnyRow;
 use sqlx::{Any, Row, Transaction};
 
 use super::attempts::record_attempt;
-use super::listeners::listeners;
 use super::sql::Sql;
+use super::webhook_scope::listeners;
 use super::webhooks::Webhook;
 use super::{Dialect, Store, StoreError, Workspace, to_json};
 use crate::domain::delivery::{Attempt, DueDelivery, DueWebhook, WithoutRoom};

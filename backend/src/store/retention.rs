@@ -13,7 +13,7 @@ use super::horizon::{HORIZON, kept_from};
 use super::reader::Reader;
 use super::rollups::{HOUR, Table, pieces, start_of};
 use super::sql::Sql;
-use super::{Dialect, Store, StoreError, Workspace, instant};
+use super::{Store, StoreError, Workspace, instant};
 
 impl Store {
     /// Refuses a query that needs expired clicks. The query is answered from rollups up to `coarsest`. Rollups also state
@@ -65,39 +65,22 @@ impl Store {
         instant(Sql::new(HORIZON).number(&self.read).await?)
     }
 
-    /// The workspaces that have clicks from before the horizon.
-    pub(crate) async fn workspaces_with_expired_clicks(
-        &self,
-        kept_from: Timestamp,
-    ) -> Result<Vec<i64>, StoreError> {
+    /// Deletes some clicks from before the horizon, of one workspace in one transaction. False if there are none, or another process deletes
+    /// them.
+    pub(crate) async fn delete_expired_clicks(&self, kept_from: Timestamp) -> Result<bool, StoreError> {
         let kept_from = kept_from.as_millisecond();
         let mut sql = Sql::new(
             "SELECT w.seq FROM workspaces w WHERE EXISTS (SELECT 1 FROM clicks c
              WHERE c.workspace_seq = w.seq AND c.at < ",
         );
-        sql.bind(kept_from).push(") ORDER BY w.seq");
-        let rows = sql.all(&self.read).await?;
-        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
-    }
-
-    /// Deletes some clicks of a workspace from before the horizon, in one transaction. True if there may be more.
-    pub(crate) async fn delete_expired_clicks(
-        &self,
-        workspace: i64,
-        kept_from: Timestamp,
-    ) -> Result<bool, StoreError> {
-        let kept_from = kept_from.as_millisecond();
+        sql.bind(kept_from).push(") ORDER BY w.seq LIMIT 1");
+        let Some(row) = sql.optional(&self.read).await? else { return Ok(false) };
         let mut sql =
             Sql::new("DELETE FROM clicks WHERE seq IN (SELECT c.seq FROM clicks c WHERE c.workspace_seq = ");
-        sql.bind(workspace).push(" AND c.at < ").bind(kept_from);
+        sql.bind(row.try_get::<i64, _>(0)?).push(" AND c.at < ").bind(kept_from);
         sql.push(" ORDER BY c.at LIMIT ").bind(ROWS_PER_STEP);
-        sql.push(match self.dialect {
-            Dialect::Sqlite => ")",
-            // Another process may be at it.
-            Dialect::Postgres => " FOR UPDATE SKIP LOCKED)",
-        });
-        let clicks = sql.execute(&self.write).await?;
-        Ok(clicks >= ROWS_PER_STEP.cast_unsigned())
+        sql.lock(self.dialect, " FOR UPDATE SKIP LOCKED").push(")");
+        Ok(sql.execute(&self.write).await? > 0)
     }
 }
 
@@ -127,10 +110,7 @@ mod tests {
             "never moves back"
         );
         let (mut clicks, mut steps) = (CLICKS + 3, 0);
-        loop {
-            let expired = sample.store.workspaces_with_expired_clicks(horizon).await.unwrap();
-            let Some(workspace) = expired.first() else { break };
-            sample.store.delete_expired_clicks(*workspace, horizon).await.unwrap();
+        while sample.store.delete_expired_clicks(horizon).await.unwrap() {
             let clicks_left = sample.rows("clicks").await;
             assert!(clicks - clicks_left <= ROWS_PER_STEP, "{clicks} clicks became {clicks_left}");
             (clicks, steps) = (clicks_left, steps + 1);
