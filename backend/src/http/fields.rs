@@ -116,16 +116,16 @@ pub(crate) struct Item(pub(crate) String);
 impl<'de> Deserialize<'de> for Item {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        if is_too_long(&text) {
+        if is_too_long(&text, MAX_ITEM) {
             return Err(D::Error::custom(Issue::too_long(MAX_ITEM)));
         }
         if text.contains('\0') { Err(D::Error::custom(Issue::nul())) } else { Ok(Self(text)) }
     }
 }
 
-/// Whether a name or an id in a list exceeds [`MAX_ITEM`]. The prefix of external ids does not count.
-pub(crate) fn is_too_long(item: &str) -> bool {
-    item.strip_prefix("ext_").unwrap_or(item).chars().count() > MAX_ITEM
+/// Whether a value has more than `max` characters. The prefix of external ids does not count.
+pub(crate) fn is_too_long(item: &str, max: usize) -> bool {
+    item.strip_prefix("ext_").unwrap_or(item).chars().count() > max
 }
 
 /// The values of a comma-separated list, without empty ones.
@@ -160,7 +160,7 @@ impl<'de, const MAX: usize> Visitor<'de> for ItemsVisitor<MAX> {
         if text.contains('\0') {
             return Err(E::custom(Issue::nul()));
         }
-        match items.iter().any(|item| is_too_long(item)) {
+        match items.iter().any(|item| is_too_long(item, MAX_ITEM)) {
             true => Err(E::custom(Issue::too_long(MAX_ITEM))),
             false => Ok(Items(items)),
         }

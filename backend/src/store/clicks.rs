@@ -6,12 +6,12 @@
 use rustc_hash::FxHashMap;
 use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
-use sqlx::{Any, Row, Transaction};
+use sqlx::Row;
 
 use super::horizon::HORIZON;
 use super::rollups::{DAY, HOUR, Table, start_of};
 use super::sql::Sql;
-use super::{Dialect, Store, StoreError, from_json, to_json};
+use super::{Dialect, Store, StoreError, Transaction, from_json, to_json};
 use crate::domain::click::{Click, ClickRef};
 use crate::domain::destination::UtmParameters;
 
@@ -100,7 +100,7 @@ impl Store {
 
 /// The clicked links by id, locked against deletion until the transaction ends.
 async fn lock_clicked(
-    transaction: &mut Transaction<'static, Any>,
+    transaction: &mut Transaction,
     dialect: Dialect,
     clicks: &[ClickRef<'_>],
 ) -> Result<FxHashMap<String, Clicked>, StoreError> {
@@ -153,7 +153,7 @@ impl Serialize for Values<'_> {
 
 /// Inserts the rows of clicks that are not in the database. Returns what was inserted.
 async fn insert(
-    transaction: &mut Transaction<'static, Any>,
+    transaction: &mut Transaction,
     dialect: Dialect,
     mut clicks: Vec<(Clicked, &ClickRef<'_>)>,
 ) -> Result<Vec<Inserted>, StoreError> {
@@ -182,7 +182,7 @@ async fn insert(
 
 /// Adds clicks to the totals of their links.
 async fn add_to_totals(
-    transaction: &mut Transaction<'static, Any>,
+    transaction: &mut Transaction,
     dialect: Dialect,
     clicks: &[Inserted],
 ) -> Result<(), StoreError> {
@@ -211,7 +211,7 @@ async fn add_to_totals(
 
 /// Adds clicks to a rollup, whose buckets have this length.
 async fn add_to_rollup(
-    transaction: &mut Transaction<'static, Any>,
+    transaction: &mut Transaction,
     dialect: Dialect,
     clicks: &[Inserted],
     (rollup, length): (Table, i64),

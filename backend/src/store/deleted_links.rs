@@ -4,12 +4,11 @@
 //! Queries on clicks leave out the links in `deleted_links`.
 
 use jiff::Timestamp;
-use sqlx::{Any, Transaction};
 
 use super::links::{LINKS, LinkSelector};
 use super::outbox::enqueue;
 use super::sql::Sql;
-use super::{Dialect, Store, StoreError, Workspace, kept_keys};
+use super::{Dialect, Store, StoreError, Transaction, Workspace, kept_keys};
 use crate::domain::event::{Event, Trigger};
 use crate::domain::link::Link;
 use crate::domain::public_url::PublicUrl;
@@ -22,7 +21,7 @@ pub(super) fn push_not_deleted(sql: &mut Sql, workspace: &Workspace) {
 
 /// Moves links to workspace 0 and off their domains. They must be locked.
 async fn put_out_of_reach(
-    transaction: &mut Transaction<'static, Any>,
+    transaction: &mut Transaction,
     dialect: Dialect,
     links: &[i64],
     now: Timestamp,

@@ -49,7 +49,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use sqlx::any::AnyRow;
-use sqlx::{Any, AnyPool, Executor, Row, Transaction};
+use sqlx::{Any, AnyPool, Executor, Row};
 
 pub(crate) use analytics::{Condition, Selection, Step};
 use checkpoint::Log;
@@ -83,6 +83,9 @@ use crate::domain::load::PoolState;
 
 /// Maximum number of rows that one transaction deletes or updates in the background.
 const ROWS_PER_STEP: i64 = 500;
+
+/// A transaction that writes.
+type Transaction = sqlx::Transaction<'static, Any>;
 
 /// The SQL dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +135,7 @@ impl Store {
     }
 
     /// Begins a transaction that writes.
-    async fn begin(&self) -> Result<Transaction<'static, Any>, StoreError> {
+    async fn begin(&self) -> Result<Transaction, StoreError> {
         let transaction = match self.dialect {
             // A transaction that reads before it writes would fail if another process wrote in between.
             Dialect::Sqlite => self.write.begin_with("BEGIN IMMEDIATE").await?,
@@ -143,7 +146,7 @@ impl Store {
 
     /// Begins a transaction that writes. Such transactions of one workspace run one after another, so that no two of them
     /// both find a name free.
-    async fn begin_alone(&self, workspace: &Workspace) -> Result<Transaction<'static, Any>, StoreError> {
+    async fn begin_alone(&self, workspace: &Workspace) -> Result<Transaction, StoreError> {
         let mut transaction = self.begin().await?;
         if self.dialect == Dialect::Postgres {
             let mut sql = Sql::new("SELECT w.seq FROM workspaces w WHERE w.seq = ");

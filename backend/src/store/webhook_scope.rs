@@ -6,11 +6,11 @@
 use std::collections::{HashMap, HashSet};
 
 use indexmap::IndexSet;
-use sqlx::{Any, Row, Transaction};
+use sqlx::Row;
 
 use super::sql::Sql;
 use super::webhooks::WebhookConflict;
-use super::{Dialect, Store, StoreError, Workspace, from_json, to_json};
+use super::{Dialect, Store, StoreError, Transaction, Workspace, from_json, to_json};
 use crate::domain::event::Trigger;
 use crate::domain::scope::Scope;
 
@@ -100,7 +100,7 @@ fn resolved(
 /// The enabled webhooks of a workspace that receive events of one type about a link. They are kept from being deleted until the transaction
 /// ends.
 pub(super) async fn listeners(
-    transaction: &mut Transaction<'static, Any>,
+    transaction: &mut Transaction,
     dialect: Dialect,
     workspace_seq: i64,
     trigger: Trigger,
@@ -131,7 +131,7 @@ pub(super) async fn listeners(
 
 /// Stores the ids of a webhook's scope in place of the earlier ones.
 pub(super) async fn store_scope(
-    transaction: &mut Transaction<'static, Any>,
+    transaction: &mut Transaction,
     dialect: Dialect,
     webhook_seq: i64,
     scope: &Scope,

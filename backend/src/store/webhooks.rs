@@ -5,12 +5,12 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use sqlx::Row;
 use sqlx::any::AnyRow;
-use sqlx::{Any, Row, Transaction};
 
 use super::sql::Sql;
 use super::webhook_scope::store_scope;
-use super::{Store, StoreError, Workspace, from_json, instant_of, optional_instant_of, to_json};
+use super::{Store, StoreError, Transaction, Workspace, from_json, instant_of, optional_instant_of, to_json};
 use crate::domain::change::Change;
 use crate::domain::event::Trigger;
 use crate::domain::ids;
@@ -247,7 +247,7 @@ impl Store {
     /// The webhook. No other transaction changes or deletes it until this one ends.
     async fn lock_webhook(
         &self,
-        transaction: &mut Transaction<'static, Any>,
+        transaction: &mut Transaction,
         workspace: &Workspace,
         id: &str,
     ) -> Result<Option<Webhook>, StoreError> {
@@ -270,11 +270,7 @@ impl Store {
     }
 }
 
-async fn write(
-    transaction: &mut Transaction<'static, Any>,
-    before: &Webhook,
-    after: &Webhook,
-) -> Result<(), StoreError> {
+async fn write(transaction: &mut Transaction, before: &Webhook, after: &Webhook) -> Result<(), StoreError> {
     let (scope, link_ids, folder_ids) = scope_columns(&after.scope)?;
     let mut sql = Sql::new("UPDATE webhooks SET name = ");
     sql.bind(after.name.clone()).push(", url = ").bind(after.url.clone());
