@@ -42,9 +42,7 @@ impl Store {
         let Some(link) = self.link(workspace, selector).await? else { return Ok(None) };
         // No transaction begins that would work on an input that is too large. The link may change until then, which is why it is checked
         // again.
-        let bytes = input.bytes();
-        let check = move || updated(&link, &input, None).map(|_| input);
-        let input = &apart::run_on(bytes, check).await?;
+        let input = &apart::run(move || updated(&link, &input, None).map(|_| input)).await?;
         let mut transaction = self.begin().await?;
         let mut sql = Sql::new(LINKS);
         self.push_selector(&mut sql, workspace, selector);
@@ -123,7 +121,7 @@ impl Store {
         new: NewLink,
         now: Timestamp,
     ) -> Result<(NewLink, Vec<Draft>), StoreError> {
-        let (store, workspace, bytes) = (self.clone(), workspace.clone(), new.input.bytes());
+        let (store, workspace) = (self.clone(), workspace.clone());
         let check = move || {
             let drafts = store.draft(&workspace, std::slice::from_ref(&new), now)?;
             match found {
@@ -132,7 +130,7 @@ impl Store {
             }
             Ok((new, drafts))
         };
-        apart::run_on(bytes, check).await
+        apart::run(check).await
     }
 
     /// Updates links alike, without telling webhooks. The result leaves out those that the workspace does not have, and is in
