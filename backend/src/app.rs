@@ -32,7 +32,7 @@ use crate::http::scope::{self, RequestScope};
 use crate::metrics::Metrics;
 use crate::settings::Settings;
 use crate::store::{Store, checkpoint};
-use crate::sweep::{self, Background, expiry};
+use crate::sweep::{self, Background};
 
 /// Maximum number of QR codes that are drawn at once.
 const DRAWING: usize = 1;
@@ -54,7 +54,6 @@ pub struct Backend {
     deliverer: JoinHandle<()>,
     sweeper: JoinHandle<()>,
     checkpoints: JoinHandle<()>,
-    retention: JoinHandle<()>,
     stop: watch::Sender<bool>,
 }
 
@@ -76,17 +75,16 @@ impl Backend {
             metrics.clone(),
         );
         let deliverer = tokio::spawn(deliverer.run(stopped.clone()));
-        let deleted = Arc::new(Notify::new());
+        let (deleted, retention) = (Arc::new(Notify::new()), Retention::new(settings.retention));
         let background = Background {
             store: store.clone(),
             clock: clock.clone(),
             public: settings.public_url.clone(),
             metrics: metrics.clone(),
+            retention,
         };
-        let sweeper = tokio::spawn(sweep::run(background.clone(), Arc::clone(&deleted), stopped.clone()));
-        let checkpoints = tokio::spawn(checkpoint::run(store.clone(), stopped.clone()));
-        let retention = Retention::new(settings.retention);
-        let deletion = tokio::spawn(expiry::run(background, retention, stopped));
+        let sweeper = tokio::spawn(sweep::run(background, Arc::clone(&deleted), stopped.clone()));
+        let checkpoints = tokio::spawn(checkpoint::run(store.clone(), stopped));
         let scope = Arc::new(RequestScope::new(metrics.clone(), settings.request_timeout));
         let places = Places::new(store.analytics().readers as usize, settings.request_timeout);
         let default = settings.public_url.default_domain();
@@ -113,7 +111,7 @@ impl Backend {
             deleted,
         };
         let (app, recorder) = (Arc::new(app), recorder_task);
-        Self { app, scope, recorder, deliverer, sweeper, checkpoints, retention: deletion, stop }
+        Self { app, scope, recorder, deliverer, sweeper, checkpoints, stop }
     }
 
     /// The public routes: the API, redirects and `/healthz`.
@@ -187,7 +185,6 @@ impl Backend {
             (self.deliverer, "webhook deliveries"),
             (self.sweeper, "the deletion of rows"),
             (self.checkpoints, "the checkpoints"),
-            (self.retention, "the deletion of expired clicks"),
         ];
         let deadline = Instant::now() + LAST_TASKS;
         for (mut task, what) in tasks {

@@ -190,12 +190,11 @@ mod tests {
 
     use axum::body::Body;
     use axum::http::Request;
-    use tempfile::TempDir;
     use tower::ServiceExt;
 
     use super::*;
-    use crate::domain::public_url::PublicUrl;
-    use crate::{Backend, Clock, Settings, Store};
+    use crate::store::sample::{Sample, public};
+    use crate::{Backend, Clock, Settings};
 
     #[test]
     fn a_text_fits_up_to_the_capacity_of_its_level() {
@@ -212,11 +211,8 @@ mod tests {
 
     #[tokio::test]
     async fn one_image_is_drawn_at_a_time_and_others_wait_for_a_while() {
-        let folder = TempDir::new().unwrap();
-        let url = format!("sqlite:{}", folder.path().join("test.db").display());
-        let store = Store::open_or_create(&url).await.unwrap();
-        let public = PublicUrl::parse("https://s.test").unwrap();
-        let backend = Backend::start(store, Clock::system(), Settings::new(public));
+        let store = Sample::new().await.store;
+        let backend = Backend::start(store, Clock::system(), Settings::new(public()));
         let (app, router) = (backend.front().app, backend.router());
         let get = |query: &str| {
             let request = Request::get(format!("/qr?{query}")).body(Body::empty()).unwrap();

@@ -61,8 +61,8 @@ impl From<StoreError> for ApiError {
             return Self::unavailable();
         }
         if error.is_exhaustion() {
-            tracing::error!(%error, "the database has no space left");
-            let message = "The database has no space left. Try again later.";
+            tracing::error!(%error, "the database has no space left or is read-only");
+            let message = "The database has no space left or is read-only. Try again later.";
             return Self::new(Code::ServiceUnavailable, message);
         }
         tracing::error!(error = %error, "database error");

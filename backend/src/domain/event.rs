@@ -103,26 +103,3 @@ impl Event {
 fn event_id() -> String {
     format!("evt_{}", ids::alphanumeric(25))
 }
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    #[test]
-    fn the_event_of_a_click_has_one_id_and_shows_the_link() {
-        let public = PublicUrl::parse("https://s.test").unwrap();
-        let mut link = Link::sample("ws_1", "s.test", Timestamp::UNIX_EPOCH);
-        link.details.title = Some("a }}\" title".to_owned());
-        let click = Click::new(&link.id, Timestamp::UNIX_EPOCH);
-        let event = Event::of_click(&click, link.body(&public));
-        assert_eq!(event.id, Event::of_click(&click, link.body(&public)).id);
-        let payload: Value = serde_json::from_str(&event.payload().unwrap()).unwrap();
-        assert_eq!(payload["id"], json!(event.id));
-        assert_eq!(payload["event"], "link.clicked");
-        assert_eq!(payload["createdAt"], "1970-01-01T00:00:00.000Z");
-        assert_eq!(payload["data"]["click"]["url"], "");
-        assert_eq!(payload["data"]["link"], serde_json::to_value(link.body(&public)).unwrap());
-    }
-}

@@ -27,28 +27,4 @@ impl LinkInput {
     pub(crate) fn destination(&self, current: Option<&str>) -> String {
         self.parameters.apply(self.url.as_deref().or(current).unwrap_or_default())
     }
-
-    /// Size of the fields that may be long, in bytes.
-    pub(crate) fn bytes(&self) -> usize {
-        let details = &self.details;
-        let texts = [
-            &details.expired_url,
-            &details.title,
-            &details.description,
-            &details.image,
-            &details.video,
-            &details.ios,
-            &details.android,
-            &details.comments,
-        ];
-        let texts = texts.into_iter().map(|change| match change {
-            Change::Set(text) => text.len(),
-            Change::Keep | Change::Clear => 0,
-        });
-        let geo = match &details.geo {
-            Change::Set(targets) => targets.values().map(String::len).sum(),
-            Change::Keep | Change::Clear => 0,
-        };
-        self.url.as_ref().map_or(0, String::len) + texts.sum::<usize>() + geo
-    }
 }

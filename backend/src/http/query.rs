@@ -50,18 +50,25 @@ impl Query {
     /// The values of a list of at most `max` values, given as a comma-separated value or as repeated parameters. None
     /// if the parameter is absent. An empty list is refused, because it would select everything.
     pub(crate) fn list(&self, name: &str, max: usize) -> Result<Option<Vec<String>>, ApiError> {
-        self.values(name, max, split_list)
+        self.values(name, (max, MAX_ITEM), split_list)
     }
 
     /// Like [`Self::list`], for texts that may have white space at their ends.
     pub(crate) fn texts(&self, name: &str, max: usize) -> Result<Option<Vec<String>>, ApiError> {
-        self.values(name, max, split_texts)
+        self.values(name, (max, MAX_ITEM), split_texts)
     }
 
-    fn values<'a, I: Iterator<Item = &'a str>>(
+    /// Addresses: the values of a filter, each of at most `max` characters. A comma belongs to an address, unless the next
+    /// address follows it.
+    pub(crate) fn addresses(&self, name: &str, max: usize) -> Result<Option<Vec<String>>, ApiError> {
+        self.values(name, (MAX_VALUES, max), split_addresses)
+    }
+
+    /// At most `most` values of at most `longest` characters.
+    fn values<'a, I: IntoIterator<Item: Into<String>>>(
         &'a self,
         name: &str,
-        max: usize,
+        (most, longest): (usize, usize),
         split: fn(&'a str) -> I,
     ) -> Result<Option<Vec<String>>, ApiError> {
         let mut parameters = self.0.iter().filter(|(key, _)| key == name).peekable();
@@ -69,31 +76,13 @@ impl Query {
             return Ok(None);
         }
         let values = parameters.flat_map(|(_, value)| split(value));
-        let values: Vec<String> = values.take(max + 1).map(str::to_owned).collect();
+        let values: Vec<String> = values.take(most + 1).map(Into::into).collect();
         match values.len() {
             0 => Err(Issue::empty_list().at(name)),
-            length if length > max => Err(Issue::too_many(max).at(name)),
-            _ if values.iter().any(|value| is_too_long(value.trim_start_matches('-'))) => {
-                Err(Issue::too_long(MAX_ITEM).at(name))
-            }
-            _ => Ok(Some(values)),
-        }
-    }
-
-    /// Addresses: the values of a filter, each of at most `max` characters. A comma belongs to an address, unless the next
-    /// address follows it.
-    pub(crate) fn addresses(&self, name: &str, max: usize) -> Result<Option<Vec<String>>, ApiError> {
-        let mut parameters = self.0.iter().filter(|(key, _)| key == name).peekable();
-        if parameters.peek().is_none() {
-            return Ok(None);
-        }
-        let values: Vec<String> = parameters.flat_map(|(_, value)| split_addresses(value)).collect();
-        match values.len() {
-            0 => Err(Issue::empty_list().at(name)),
-            length if length > MAX_VALUES => Err(Issue::too_many(MAX_VALUES).at(name)),
+            length if length > most => Err(Issue::too_many(most).at(name)),
             // A `-` in front negates the filter.
-            _ if values.iter().any(|value| value.trim_start_matches('-').chars().count() > max) => {
-                Err(Issue::too_long(max).at(name))
+            _ if values.iter().any(|value| is_too_long(value.trim_start_matches('-'), longest)) => {
+                Err(Issue::too_long(longest).at(name))
             }
             _ => Ok(Some(values)),
         }

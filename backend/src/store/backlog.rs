@@ -66,19 +66,15 @@ fn push_backlog(sql: &mut Sql, now: Timestamp) {
 
 #[cfg(test)]
 mod tests {
-    use tempfile::TempDir;
-
+    use super::super::sample::Sample;
     use super::*;
 
     #[tokio::test]
     async fn the_deliveries_that_wait_are_counted_in_an_index_and_not_sorted() {
-        let folder = TempDir::new().unwrap();
-        let store = Store::open_or_create(&format!("sqlite:{}", folder.path().join("test.db").display()))
-            .await
-            .unwrap();
+        let sample = Sample::new().await;
         let mut sql = Sql::new("");
         push_backlog(&mut sql, Timestamp::UNIX_EPOCH);
-        let steps = sql.steps(&store.write).await;
+        let steps = sql.steps(&sample.store.write).await;
         let [deliveries, webhooks] = [
             "SCAN d USING COVERING INDEX webhook_deliveries_due",
             "SEARCH h USING INTEGER PRIMARY KEY (rowid=?)",

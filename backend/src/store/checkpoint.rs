@@ -116,8 +116,7 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use tempfile::TempDir;
-
+    use super::super::sample::Sample;
     use super::super::sql::Sql;
     use super::*;
 
@@ -133,20 +132,22 @@ mod tests {
 
     #[tokio::test]
     async fn the_log_is_reset_though_there_are_queries_and_transactions_at_all_times() {
-        let folder = TempDir::new().unwrap();
-        let store = Store::open_or_create(&format!("sqlite:{}", folder.path().join("test.db").display()))
+        let sample = Sample::new().await;
+        sample
+            .store
+            .write
+            .execute("CREATE TABLE written (data); INSERT INTO written VALUES (1)")
             .await
             .unwrap();
-        store.write.execute("CREATE TABLE written (data); INSERT INTO written VALUES (1)").await.unwrap();
-        let log = store.log.clone().unwrap();
+        let log = sample.store.log.clone().unwrap();
         let query = async || {
-            let mut reader = store.reader().await.unwrap();
+            let mut reader = sample.store.reader().await.unwrap();
             reader.number(Sql::new("SELECT COUNT(*) FROM written")).await.unwrap();
             reader
         };
         for round in 0..2 {
             let first = query().await;
-            write(&store, TOO_LONG + LONG).await;
+            write(&sample.store, TOO_LONG + LONG).await;
             assert!(log.checkpoint(LOOK).await.unwrap().all > TOO_LONG, "round {round}");
             let queries = async {
                 let mut running = first;
@@ -158,13 +159,13 @@ mod tests {
             };
             let transactions = async {
                 loop {
-                    store.write.execute("UPDATE written SET data = 1").await.unwrap();
+                    sample.store.write.execute("UPDATE written SET data = 1").await.unwrap();
                 }
             };
             let looks = async {
                 // One may find that a query reads from the log.
                 for _ in 0..20 {
-                    store.bound_log(&log).await.unwrap();
+                    sample.store.bound_log(&log).await.unwrap();
                 }
             };
             tokio::select! {
@@ -173,7 +174,7 @@ mod tests {
                 () = transactions => {}
             }
             // The first transaction after the checkpoint resets the log.
-            write(&store, 1).await;
+            write(&sample.store, 1).await;
             let Length { all, .. } = log.checkpoint(LOOK).await.unwrap();
             assert!(all <= 4 * 1024 * 1024, "round {round}: {all} bytes");
         }

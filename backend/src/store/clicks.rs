@@ -6,12 +6,12 @@
 use rustc_hash::FxHashMap;
 use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
-use sqlx::{Any, Row, Transaction};
+use sqlx::Row;
 
 use super::horizon::HORIZON;
 use super::rollups::{DAY, HOUR, Table, start_of};
 use super::sql::Sql;
-use super::{Dialect, Store, StoreError, from_json, to_json};
+use super::{Dialect, Store, StoreError, Transaction, from_json, to_json};
 use crate::domain::click::{Click, ClickRef};
 use crate::domain::destination::UtmParameters;
 
@@ -100,7 +100,7 @@ impl Store {
 
 /// The clicked links by id, locked against deletion until the transaction ends.
 async fn lock_clicked(
-    transaction: &mut Transaction<'static, Any>,
+    transaction: &mut Transaction,
     dialect: Dialect,
     clicks: &[ClickRef<'_>],
 ) -> Result<FxHashMap<String, Clicked>, StoreError> {
@@ -153,7 +153,7 @@ impl Serialize for Values<'_> {
 
 /// Inserts the rows of clicks that are not in the database. Returns what was inserted.
 async fn insert(
-    transaction: &mut Transaction<'static, Any>,
+    transaction: &mut Transaction,
     dialect: Dialect,
     mut clicks: Vec<(Clicked, &ClickRef<'_>)>,
 ) -> Result<Vec<Inserted>, StoreError> {
@@ -182,7 +182,7 @@ async fn insert(
 
 /// Adds clicks to the totals of their links.
 async fn add_to_totals(
-    transaction: &mut Transaction<'static, Any>,
+    transaction: &mut Transaction,
     dialect: Dialect,
     clicks: &[Inserted],
 ) -> Result<(), StoreError> {
@@ -211,7 +211,7 @@ async fn add_to_totals(
 
 /// Adds clicks to a rollup, whose buckets have this length.
 async fn add_to_rollup(
-    transaction: &mut Transaction<'static, Any>,
+    transaction: &mut Transaction,
     dialect: Dialect,
     clicks: &[Inserted],
     (rollup, length): (Table, i64),
@@ -239,24 +239,16 @@ async fn add_to_rollup(
 
 #[cfg(test)]
 mod tests {
-    use jiff::{SignedDuration, Timestamp};
-    use tempfile::TempDir;
+    use jiff::SignedDuration;
 
-    use super::super::NewLink;
+    use super::super::sample::{NOW, Sample};
     use super::*;
-    use crate::domain::link_input::LinkInput;
-    use crate::domain::public_url::PublicUrl;
 
     #[tokio::test]
     async fn a_click_counts_once_however_often_it_is_recorded() {
-        let folder = TempDir::new().unwrap();
-        let url = format!("sqlite:{}", folder.path().join("test.db").display());
-        let store = Store::open_or_create(&url).await.unwrap();
-        let (now, public) = (Timestamp::UNIX_EPOCH, PublicUrl::parse("https://s.test").unwrap());
-        let workspace = store.create_workspace("test", now).await.unwrap();
-        let input = LinkInput::create(&serde_json::json!({"url": "https://example.com"}), "", now).unwrap();
-        let links = [NewLink::of(input, &public)];
-        let link = store.create_links(&workspace, &links, now, None).await.unwrap().remove(0).unwrap();
+        let sample = Sample::new().await;
+        let (store, now) = (&sample.store, NOW);
+        let link = sample.links(1, &serde_json::json!({"url": "https://example.com"})).await.remove(0);
         let clicks: Vec<Click> =
             (0..10).map(|n| Click::new(&link.id, now + SignedDuration::from_mins(n))).collect();
         let gone = Click::new("link_gone", now);
@@ -283,7 +275,7 @@ mod tests {
                 "SELECT CAST(SUM(clicks) AS BIGINT) FROM clicks_hourly",
                 "SELECT CAST(SUM(clicks) AS BIGINT) FROM link_totals",
             ] {
-                assert_eq!(Sql::new(table).number(&store.read).await.unwrap(), all, "{range:?}: {table}");
+                assert_eq!(sample.number(table).await, all, "{range:?}: {table}");
             }
         }
     }

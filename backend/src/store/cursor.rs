@@ -5,13 +5,13 @@
 //! `link.clicked` is null.
 
 use jiff::Timestamp;
-use sqlx::{Any, Row, Transaction};
+use sqlx::Row;
 
 use super::attempts::record_attempt;
 use super::click_pages::{CLICKS, click};
 use super::outbox::{Due, enqueue_to};
 use super::sql::Sql;
-use super::{Dialect, Store, StoreError, links};
+use super::{Dialect, Store, StoreError, Transaction, links};
 use crate::domain::click::Click;
 use crate::domain::delivery::Attempt;
 use crate::domain::event::Event;
@@ -41,7 +41,7 @@ pub(super) struct Taken {
 impl Listener {
     /// Locks a webhook. Two processes then take its clicks one after the other. None if it was deleted or hears of no clicks.
     async fn lock(
-        transaction: &mut Transaction<'static, Any>,
+        transaction: &mut Transaction,
         dialect: Dialect,
         webhook: i64,
     ) -> Result<Option<Self>, StoreError> {
@@ -60,7 +60,7 @@ impl Listener {
     }
 
     /// The numbers and the times of the next clicks of the workspace.
-    async fn next(&self, transaction: &mut Transaction<'static, Any>) -> Result<Vec<(i64, i64)>, StoreError> {
+    async fn next(&self, transaction: &mut Transaction) -> Result<Vec<(i64, i64)>, StoreError> {
         let mut sql = Sql::new("SELECT c.seq, c.at FROM clicks c WHERE c.workspace_seq = ");
         sql.bind(self.workspace_seq).push(" AND c.seq > ").bind(self.cursor);
         sql.push(" ORDER BY c.seq LIMIT ").bind(SCANNED_AT_ONCE);
@@ -71,7 +71,7 @@ impl Listener {
     /// The numbers of the first clicks after the cursor and up to one that the webhook hears of, at most `most`. Clicks on deleted links are left out.
     async fn heard(
         &self,
-        transaction: &mut Transaction<'static, Any>,
+        transaction: &mut Transaction,
         last: i64,
         most: usize,
     ) -> Result<Vec<i64>, StoreError> {
@@ -109,11 +109,7 @@ impl Listener {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    async fn move_to(
-        &self,
-        transaction: &mut Transaction<'static, Any>,
-        cursor: i64,
-    ) -> Result<(), StoreError> {
+    async fn move_to(&self, transaction: &mut Transaction, cursor: i64) -> Result<(), StoreError> {
         let mut sql = Sql::new("UPDATE webhooks SET click_cursor = ");
         sql.bind(cursor).push(" WHERE seq = ").bind(self.seq);
         sql.execute(&mut **transaction).await?;
@@ -123,7 +119,7 @@ impl Listener {
     /// Writes the events of clicks, each with a delivery that is due at `due`, or never. Returns the numbers of the deliveries.
     async fn write(
         &self,
-        transaction: &mut Transaction<'static, Any>,
+        transaction: &mut Transaction,
         dialect: Dialect,
         clicks: &[i64],
         due: Due,
@@ -140,7 +136,7 @@ impl Listener {
 
 /// Clicks and their links.
 async fn load(
-    transaction: &mut Transaction<'static, Any>,
+    transaction: &mut Transaction,
     dialect: Dialect,
     seqs: &[i64],
 ) -> Result<Vec<(Click, Link)>, StoreError> {
@@ -160,7 +156,7 @@ impl Store {
     /// Writes up to `most` of the next events of clicks that a webhook hears of, with a delivery that this process has until `leased_until`.
     pub(super) async fn take_clicks(
         &self,
-        transaction: &mut Transaction<'static, Any>,
+        transaction: &mut Transaction,
         webhook: i64,
         most: usize,
         leased_until: Timestamp,

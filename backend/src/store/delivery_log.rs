@@ -125,21 +125,16 @@ fn record(row: &AnyRow) -> Result<DeliveryRecord, StoreError> {
 
 #[cfg(test)]
 mod tests {
-    use tempfile::TempDir;
-
     use super::super::NewWebhook;
+    use super::super::sample::{NOW, Sample};
     use super::*;
 
     #[tokio::test]
     async fn an_event_is_found_without_reading_all_deliveries_of_its_webhook() {
-        let folder = TempDir::new().unwrap();
-        let store = Store::open_or_create(&format!("sqlite:{}", folder.path().join("test.db").display()))
-            .await
-            .unwrap();
-        let now = Timestamp::UNIX_EPOCH;
-        let workspace = store.create_workspace("test", now).await.unwrap();
-        let webhook = store.create_webhook(&workspace, &NewWebhook::of_clicks(), 1, now).await.unwrap();
-        let steps = deliveries_of(&webhook, "evt_1").steps(&store.read).await;
+        let sample = Sample::new().await;
+        let webhook =
+            sample.store.create_webhook(&sample.workspace, &NewWebhook::of_clicks(), 1, NOW).await.unwrap();
+        let steps = deliveries_of(&webhook, "evt_1").steps(&sample.store.read).await;
         let by_event = |step: &String| {
             step.starts_with("SEARCH d") && step.contains("INDEX webhook_deliveries_of_event (event_seq=?")
         };

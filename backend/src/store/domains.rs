@@ -3,11 +3,11 @@
 use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
+use sqlx::Row;
 use sqlx::any::AnyRow;
-use sqlx::{Any, Row, Transaction};
 
 use super::sql::Sql;
-use super::{Dialect, Store, StoreError, Workspace, instant_of};
+use super::{Dialect, Store, StoreError, Transaction, Workspace, instant_of};
 
 /// A domain and the workspace that it is assigned to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,7 +132,7 @@ pub(super) struct Owners(HashMap<String, i64>);
 impl Owners {
     /// The owners of the domains among `names` that are assigned.
     pub(super) async fn of(
-        transaction: &mut Transaction<'static, Any>,
+        transaction: &mut Transaction,
         dialect: Dialect,
         names: impl Iterator<Item = &str>,
     ) -> Result<Self, StoreError> {

@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 
 use jiff::{SignedDuration, Timestamp};
-use sqlx::{Any, Row, Transaction};
+use sqlx::Row;
 
 use super::sql::Sql;
-use super::{Dialect, Store, StoreError, Workspace, to_json};
+use super::{Dialect, Store, StoreError, Transaction, Workspace, to_json};
 
 /// Time for which a key stays with its workspace after its link is deleted or renamed. Most printed matter is gone by then.
 pub(crate) const KEPT: SignedDuration = SignedDuration::from_hours(24 * 90);
@@ -20,7 +20,7 @@ pub(super) type Name = (String, String);
 
 /// Keeps the keys of links that are being deleted. They must be locked.
 pub(super) async fn keep_of(
-    transaction: &mut Transaction<'static, Any>,
+    transaction: &mut Transaction,
     dialect: Dialect,
     links: &[i64],
     now: Timestamp,
@@ -37,7 +37,7 @@ pub(super) async fn keep_of(
 
 /// Keeps the key that a link has lost.
 pub(super) async fn keep(
-    transaction: &mut Transaction<'static, Any>,
+    transaction: &mut Transaction,
     workspace: &Workspace,
     (domain, key_folded): Name,
     now: Timestamp,
@@ -53,7 +53,7 @@ pub(super) async fn keep(
 
 /// The names that are kept for other workspaces. On a domain of this workspace, there are none, whoever had the domain before.
 pub(super) async fn of_others(
-    transaction: &mut Transaction<'static, Any>,
+    transaction: &mut Transaction,
     dialect: Dialect,
     workspace: &Workspace,
     names: &[Name],

@@ -154,9 +154,6 @@ impl Store {
     }
 
     /// The last change of a key by any process. One that is read before keys are is never newer than they are.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the database fails.
     pub(crate) async fn last_key_change(&self) -> Result<KeyChange, StoreError> {
         let sql = Sql::new("SELECT c.change, c.token FROM key_changes c ORDER BY c.change DESC LIMIT 1");
         let row = sql.one(&self.read).await?;
@@ -164,9 +161,6 @@ impl Store {
     }
 
     /// Whether the changes of keys since this one are known.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the database fails.
     pub(crate) async fn knows_key_change(&self, change: &KeyChange) -> Result<bool, StoreError> {
         let mut sql = Sql::new("SELECT COUNT(*) FROM key_changes c WHERE c.change = ");
         sql.bind(change.number).push(" AND c.token = ").bind(change.token.clone());
@@ -174,9 +168,6 @@ impl Store {
     }
 
     /// Active keys after this position in the list, oldest first, each with its position.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the database fails.
     pub(crate) async fn keys_after(&self, position: i64, limit: i64) -> Result<Vec<ListedKey>, StoreError> {
         let mut sql = Sql::new(LISTED);
         sql.push("k.seq AS position, CAST(0 AS BIGINT) AS is_revoked FROM api_keys k JOIN workspaces w ON w.seq = k.workspace_seq ");
@@ -186,9 +177,6 @@ impl Store {
     }
 
     /// Keys that were changed after the change of this number, in the order of the changes, whose numbers are the positions.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the database fails.
     pub(crate) async fn keys_changed_after(
         &self,
         number: i64,
@@ -206,11 +194,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if the database fails.
     pub async fn keys(&self) -> Result<Vec<KeyRecord>, StoreError> {
-        let sql = Sql::new(
-            "SELECT k.id, w.id AS workspace, k.sha256, k.plan, k.limits, k.billing_anchor FROM api_keys k
-             JOIN workspaces w ON w.seq = k.workspace_seq WHERE k.revoked_at IS NULL ORDER BY k.seq",
-        );
-        sql.all(&self.read).await?.iter().map(key_record).collect()
+        Ok(self.keys_after(0, i64::MAX).await?.into_iter().map(|listed| listed.key).collect())
     }
 
     /// The workspace of an API key.

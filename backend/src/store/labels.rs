@@ -3,12 +3,12 @@
 //! A deleted one belongs to workspace 0, so that no request finds it and its name is free. The sweeper then removes it from its links.
 
 use jiff::Timestamp;
+use sqlx::Row;
 use sqlx::any::AnyRow;
-use sqlx::{Any, Row, Transaction};
 
 use super::reader::Reader;
 use super::sql::{RowOfValues, Sql};
-use super::{Store, StoreError, Workspace, instant_of};
+use super::{Store, StoreError, Transaction, Workspace, instant_of};
 use crate::domain::folder::Folder;
 use crate::domain::tag::Tag;
 
@@ -232,7 +232,7 @@ impl Store {
     /// Refuses a label whose name another one has.
     async fn refuse_taken<L: Label>(
         &self,
-        transaction: &mut Transaction<'static, Any>,
+        transaction: &mut Transaction,
         workspace: &Workspace,
         label: &L,
     ) -> Result<(), StoreError> {

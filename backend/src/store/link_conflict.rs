@@ -2,11 +2,9 @@
 
 use std::collections::HashSet;
 
-use sqlx::{Any, Transaction};
-
 use super::link_size::MAX_LINK_BYTES;
 use super::sql::Sql;
-use super::{StoreError, Workspace};
+use super::{StoreError, Transaction, Workspace};
 use crate::domain::destination::TooLong;
 use crate::domain::link::Link;
 
@@ -42,7 +40,7 @@ impl LinkConflict {
 
 /// Whether another link of the workspace has the link's external id.
 pub(super) async fn external_id_is_taken(
-    transaction: &mut Transaction<'static, Any>,
+    transaction: &mut Transaction,
     workspace: &Workspace,
     link: &Link,
 ) -> Result<bool, StoreError> {

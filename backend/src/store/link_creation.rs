@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use jiff::Timestamp;
-use sqlx::{Any, Row, Transaction};
+use sqlx::Row;
 
 use super::domains::Owners;
 use super::link_conflict::{LinkConflict, external_id_is_taken};
@@ -11,7 +11,7 @@ use super::link_size::{self, MAX_LINK_BYTES};
 use super::outbox::enqueue;
 use super::sql::Sql;
 use super::tags::{add_tags, known_folders, resolve_tags};
-use super::{Store, StoreError, Workspace, kept_keys, to_json};
+use super::{Store, StoreError, Transaction, Workspace, kept_keys, to_json};
 use crate::domain::destination::TooLong;
 use crate::domain::event::{Event, Trigger};
 use crate::domain::ids;
@@ -176,7 +176,7 @@ impl Store {
     /// Creates the links of `drafts`. The results are in the order of `links`.
     pub(super) async fn create(
         &self,
-        transaction: &mut Transaction<'static, Any>,
+        transaction: &mut Transaction,
         workspace: &Workspace,
         links: &[NewLink],
         drafts: Vec<Draft>,
@@ -240,7 +240,7 @@ impl Store {
     /// of these.
     async fn insert(
         &self,
-        transaction: &mut Transaction<'static, Any>,
+        transaction: &mut Transaction,
         workspace: &Workspace,
         drafts: &[Draft],
         now: Timestamp,

@@ -238,26 +238,21 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
-    use tempfile::TempDir;
-
+    use super::super::sample::Sample;
     use super::*;
     use crate::store::links::{LinkSelector, push_selection};
 
     #[tokio::test]
     async fn selected_links_are_found_without_reading_all_links_of_the_workspace() {
-        let folder = TempDir::new().unwrap();
-        let url = format!("sqlite:{}", folder.path().join("test.db").display());
-        let store = Store::open_or_create(&url).await.unwrap();
-        let workspace = store.create_workspace("test", Timestamp::UNIX_EPOCH).await.unwrap();
+        let sample = Sample::new().await;
         let (id, external) = (LinkSelector::Id("1".to_owned()), LinkSelector::ExternalId("1".to_owned()));
         let filter = LinkFilter { link_ids: Some(vec!["1".to_owned()]), ..LinkFilter::default() };
         let (mut selected, mut filtered) = (Sql::new(LINKS), Sql::new(LINKS));
-        push_selection(&mut selected, &workspace, &[id, external]);
-        store.push_filter(&mut filtered, &workspace, &filter);
+        push_selection(&mut selected, &sample.workspace, &[id, external]);
+        sample.store.push_filter(&mut filtered, &sample.workspace, &filter);
         filtered.push(" ORDER BY l.seq DESC LIMIT 1");
         for query in [selected, filtered] {
-            let steps = query.steps(&store.write).await;
+            let steps = query.steps(&sample.store.write).await;
             let mut reads = steps.iter().filter(|step| step.contains(" l "));
             assert!(reads.clone().count() == 1 && reads.all(|read| read.ends_with(" seq=?)")), "{steps:?}");
         }

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use jiff::Timestamp;
-use sqlx::{Any, Transaction};
 
 use super::domains::Owners;
 use super::link_conflict::{LinkConflict, external_id_is_taken};
@@ -13,7 +12,7 @@ use super::links::{LINKS, LinkSelector};
 use super::outbox::enqueue;
 use super::sql::Sql;
 use super::tags::{add_tags, known_folders, resolve_tags};
-use super::{Dialect, Store, StoreError, Workspace, kept_keys, to_json};
+use super::{Dialect, Store, StoreError, Transaction, Workspace, kept_keys, to_json};
 use crate::apart;
 use crate::domain::destination::TooLong;
 use crate::domain::event::{Event, Trigger};
@@ -43,9 +42,7 @@ impl Store {
         let Some(link) = self.link(workspace, selector).await? else { return Ok(None) };
         // No transaction begins that would work on an input that is too large. The link may change until then, which is why it is checked
         // again.
-        let bytes = input.bytes();
-        let check = move || updated(&link, &input, None).map(|_| input);
-        let input = &apart::run_on(bytes, check).await?;
+        let input = &apart::run(move || updated(&link, &input, None).map(|_| input)).await?;
         let mut transaction = self.begin().await?;
         let mut sql = Sql::new(LINKS);
         self.push_selector(&mut sql, workspace, selector);
@@ -58,7 +55,7 @@ impl Store {
     /// Updates a link that is locked, and sends `link.updated` to webhooks.
     async fn change_one(
         &self,
-        transaction: &mut Transaction<'static, Any>,
+        transaction: &mut Transaction,
         workspace: &Workspace,
         link: Link,
         input: &LinkInput,
@@ -124,7 +121,7 @@ impl Store {
         new: NewLink,
         now: Timestamp,
     ) -> Result<(NewLink, Vec<Draft>), StoreError> {
-        let (store, workspace, bytes) = (self.clone(), workspace.clone(), new.input.bytes());
+        let (store, workspace) = (self.clone(), workspace.clone());
         let check = move || {
             let drafts = store.draft(&workspace, std::slice::from_ref(&new), now)?;
             match found {
@@ -133,7 +130,7 @@ impl Store {
             }
             Ok((new, drafts))
         };
-        apart::run_on(bytes, check).await
+        apart::run(check).await
     }
 
     /// Updates links alike, without telling webhooks. The result leaves out those that the workspace does not have, and is in
@@ -175,7 +172,7 @@ impl Store {
     /// Refuses an input that moves a link to where the workspace may not create links. A new key makes a new short link, too.
     async fn refuse_move(
         &self,
-        transaction: &mut Transaction<'static, Any>,
+        transaction: &mut Transaction,
         workspace: &Workspace,
         before: &Link,
         input: &LinkInput,
@@ -195,7 +192,7 @@ impl Store {
     /// Checks the folder and the tags that `input` names. Returns the tags that it gives to links, or None if it names none.
     async fn check(
         &self,
-        transaction: &mut Transaction<'static, Any>,
+        transaction: &mut Transaction,
         workspace: &Workspace,
         input: &LinkInput,
     ) -> Result<Option<Vec<Tag>>, StoreError> {
@@ -216,7 +213,7 @@ impl Store {
     /// Applies `input` to a link, with the tags that it selects, and writes the link if that changes it.
     async fn change(
         &self,
-        transaction: &mut Transaction<'static, Any>,
+        transaction: &mut Transaction,
         workspace: &Workspace,
         before: Link,
         input: &LinkInput,
@@ -253,11 +250,7 @@ impl Store {
         Ok(Changed { before: Some(before), after })
     }
 
-    async fn write(
-        &self,
-        transaction: &mut Transaction<'static, Any>,
-        link: &Link,
-    ) -> Result<(), StoreError> {
+    async fn write(&self, transaction: &mut Transaction, link: &Link) -> Result<(), StoreError> {
         let details = to_json("link details", &link.details)?;
         let row = row(link, &details)?;
         let mut sql = Sql::new("UPDATE links SET (");
@@ -269,11 +262,7 @@ impl Store {
         Ok(())
     }
 
-    async fn key_is_taken(
-        &self,
-        transaction: &mut Transaction<'static, Any>,
-        link: &Link,
-    ) -> Result<bool, StoreError> {
+    async fn key_is_taken(&self, transaction: &mut Transaction, link: &Link) -> Result<bool, StoreError> {
         let mut sql = Sql::new("SELECT l.seq FROM links l WHERE l.domain = ");
         sql.bind(link.domain.clone()).push(" AND l.key_folded = ").bind(link.key.to_lowercase());
         sql.push(" AND l.id <> ").bind(link.id.clone());

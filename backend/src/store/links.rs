@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use sqlx::Row;
 use sqlx::any::AnyRow;
-use sqlx::{Any, Row, Transaction};
 
 use super::reader::Queries;
 use super::sql::Sql;
 use super::tags::TagsOfLinks;
-use super::{Dialect, Store, StoreError, Workspace, from_json, instant_of, optional_instant_of, to_json};
+use super::{
+    Dialect, Store, StoreError, Transaction, Workspace, from_json, instant_of, optional_instant_of, to_json,
+};
 use crate::apart;
 use crate::domain::link::{Details, Link};
 
@@ -79,7 +81,7 @@ impl Store {
     /// The links with these ids. No other transaction changes them until this one ends. Those that do not exist are left out.
     pub(super) async fn lock_links(
         &self,
-        transaction: &mut Transaction<'static, Any>,
+        transaction: &mut Transaction,
         workspace: &Workspace,
         ids: impl Iterator<Item = &String>,
     ) -> Result<Vec<Link>, StoreError> {
@@ -92,7 +94,7 @@ impl Store {
     /// Loads links that no other transaction changes until this one ends.
     pub(super) async fn load_locked(
         &self,
-        transaction: &mut Transaction<'static, Any>,
+        transaction: &mut Transaction,
         mut sql: Sql,
     ) -> Result<Vec<Link>, StoreError> {
         if self.dialect == Dialect::Postgres {

@@ -13,7 +13,6 @@ mod clicks;
 mod column;
 mod cursor;
 mod deleted_links;
-mod deleted_webhooks;
 mod delivery_log;
 mod domains;
 mod error;
@@ -27,9 +26,7 @@ mod link_lists;
 mod link_size;
 mod link_update;
 mod links;
-mod listeners;
 mod location;
-mod old_events;
 mod open;
 mod outbox;
 #[cfg(feature = "postgres")]
@@ -37,6 +34,8 @@ mod postgres;
 mod reader;
 mod retention;
 mod rollups;
+#[cfg(test)]
+pub(crate) mod sample;
 mod schema;
 mod serving;
 mod sql;
@@ -44,14 +43,13 @@ mod sweep;
 mod tags;
 mod top_links;
 mod webhook_scope;
-mod webhook_update;
 mod webhooks;
 
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use sqlx::any::AnyRow;
-use sqlx::{Any, AnyPool, Executor, Row, Transaction};
+use sqlx::{Any, AnyPool, Executor, Row};
 
 pub(crate) use analytics::{Condition, Selection, Step};
 use checkpoint::Log;
@@ -79,13 +77,15 @@ pub use schema::SchemaProblem;
 pub use serving::Serving;
 use sql::Sql;
 pub(crate) use top_links::TopLink;
-pub(crate) use webhook_update::{ChangedWebhook, WebhookInput};
-pub(crate) use webhooks::{NewWebhook, Webhook, WebhookConflict};
+pub(crate) use webhooks::{ChangedWebhook, NewWebhook, Webhook, WebhookConflict, WebhookInput};
 
 use crate::domain::load::PoolState;
 
 /// Maximum number of rows that one transaction deletes or updates in the background.
 const ROWS_PER_STEP: i64 = 500;
+
+/// A transaction that writes.
+type Transaction = sqlx::Transaction<'static, Any>;
 
 /// The SQL dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +135,7 @@ impl Store {
     }
 
     /// Begins a transaction that writes.
-    async fn begin(&self) -> Result<Transaction<'static, Any>, StoreError> {
+    async fn begin(&self) -> Result<Transaction, StoreError> {
         let transaction = match self.dialect {
             // A transaction that reads before it writes would fail if another process wrote in between.
             Dialect::Sqlite => self.write.begin_with("BEGIN IMMEDIATE").await?,
@@ -146,7 +146,7 @@ impl Store {
 
     /// Begins a transaction that writes. Such transactions of one workspace run one after another, so that no two of them
     /// both find a name free.
-    async fn begin_alone(&self, workspace: &Workspace) -> Result<Transaction<'static, Any>, StoreError> {
+    async fn begin_alone(&self, workspace: &Workspace) -> Result<Transaction, StoreError> {
         let mut transaction = self.begin().await?;
         if self.dialect == Dialect::Postgres {
             let mut sql = Sql::new("SELECT w.seq FROM workspaces w WHERE w.seq = ");
@@ -209,17 +209,13 @@ fn from_json<T: serde::de::DeserializeOwned>(what: &'static str, text: &str) -> 
 
 #[cfg(test)]
 mod tests {
-    use tempfile::TempDir;
-
+    use super::sample::Sample;
     use super::*;
 
     #[tokio::test]
     async fn no_query_takes_a_mutex_that_all_connections_to_sqlite_share() {
-        let folder = TempDir::new().unwrap();
-        let store = Store::open_or_create(&format!("sqlite:{}", folder.path().join("test.db").display()))
-            .await
-            .unwrap();
-        let options = Sql::new("PRAGMA compile_options").all(&store.read).await.unwrap();
+        let sample = Sample::new().await;
+        let options = Sql::new("PRAGMA compile_options").all(&sample.store.read).await.unwrap();
         let options: Vec<String> = options.iter().map(|row| row.try_get(0).unwrap()).collect();
         let has = |option: &str| options.iter().any(|has| has == option);
         assert!(!has("ENABLE_MEMORY_MANAGEMENT") && has("DEFAULT_MEMSTATUS=0"), "{options:?}");

@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 
 use jiff::{SignedDuration, Timestamp};
+use sqlx::Row;
 use sqlx::any::AnyRow;
-use sqlx::{Any, Row, Transaction};
 
 use super::attempts::record_attempt;
-use super::listeners::listeners;
 use super::sql::Sql;
+use super::webhook_scope::listeners;
 use super::webhooks::Webhook;
-use super::{Dialect, Store, StoreError, Workspace, to_json};
+use super::{Dialect, Store, StoreError, Transaction, Workspace, to_json};
 use crate::domain::delivery::{Attempt, DueDelivery, DueWebhook, WithoutRoom};
 use crate::domain::event::Event;
 use crate::domain::link::Link;
@@ -193,7 +193,7 @@ impl Store {
 /// Keeps a webhook from being deleted until the transaction ends. Transactions that keep the same one run one after another. False if it
 /// was deleted.
 pub(super) async fn keep_webhook(
-    transaction: &mut Transaction<'static, Any>,
+    transaction: &mut Transaction,
     dialect: Dialect,
     webhook: &Webhook,
 ) -> Result<bool, StoreError> {
@@ -233,7 +233,7 @@ fn push_webhooks_due(sql: &mut Sql, dialect: Dialect, now: Timestamp, without: &
 
 /// Writes an event about `link`, which the transaction has stored, for each webhook that receives it.
 pub(super) async fn enqueue(
-    transaction: &mut Transaction<'static, Any>,
+    transaction: &mut Transaction,
     dialect: Dialect,
     workspace_seq: i64,
     link: &Link,
@@ -247,7 +247,7 @@ pub(super) async fn enqueue(
 /// Writes events, with one delivery of each event to each of its webhooks. Another webhook may have had the event of a click before. Returns the
 /// numbers of the deliveries.
 pub(super) async fn enqueue_to(
-    transaction: &mut Transaction<'static, Any>,
+    transaction: &mut Transaction,
     dialect: Dialect,
     workspace_seq: i64,
     events: &[(Event, Vec<i64>)],
@@ -318,19 +318,15 @@ fn due_delivery(row: &AnyRow) -> Result<DueDelivery, StoreError> {
 
 #[cfg(test)]
 mod tests {
-    use tempfile::TempDir;
-
+    use super::super::sample::Sample;
     use super::*;
 
     #[tokio::test]
     async fn no_delivery_is_read_to_learn_which_webhooks_something_waits_for() {
-        let folder = TempDir::new().unwrap();
-        let store = Store::open_or_create(&format!("sqlite:{}", folder.path().join("test.db").display()))
-            .await
-            .unwrap();
+        let sample = Sample::new().await;
         let mut sql = Sql::new("");
         push_webhooks_due(&mut sql, Dialect::Sqlite, Timestamp::UNIX_EPOCH, &WithoutRoom::default(), 1);
-        let steps = sql.steps(&store.write).await;
+        let steps = sql.steps(&sample.store.write).await;
         let reads: Vec<&String> = steps.iter().filter(|step| step.contains(" d ")).collect();
         assert!(reads.len() >= 3, "{steps:?}");
         for step in reads {

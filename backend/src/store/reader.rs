@@ -280,21 +280,4 @@ mod tests {
             store.close().await;
         }
     }
-
-    #[tokio::test]
-    async fn an_endless_statement_is_interrupted_and_its_connection_is_free() {
-        let folder = TempDir::new().unwrap();
-        let url = format!("sqlite:{}", folder.path().join("test.db").display());
-        let analytics = Analytics { readers: 1, timeout: Duration::from_millis(100) };
-        let store = Store::open_or_create_with(&url, analytics).await.unwrap();
-        for _ in 0..3 {
-            let endless = Sql::new(
-                "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n",
-            );
-            let error = store.reader().await.unwrap().number(endless).await.unwrap_err();
-            assert!(error.is_interruption(), "{error}");
-            let short = Sql::new("SELECT 7");
-            assert_eq!(store.reader().await.unwrap().number(short).await.unwrap(), 7);
-        }
-    }
 }

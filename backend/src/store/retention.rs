@@ -13,7 +13,7 @@ use super::horizon::{HORIZON, kept_from};
 use super::reader::Reader;
 use super::rollups::{HOUR, Table, pieces, start_of};
 use super::sql::Sql;
-use super::{Dialect, Store, StoreError, Workspace, instant};
+use super::{Store, StoreError, Workspace, instant};
 
 impl Store {
     /// Refuses a query that needs expired clicks. The query is answered from rollups up to `coarsest`. Rollups also state
@@ -65,91 +65,63 @@ impl Store {
         instant(Sql::new(HORIZON).number(&self.read).await?)
     }
 
-    /// The workspaces that have clicks from before the horizon.
-    pub(crate) async fn workspaces_with_expired_clicks(
-        &self,
-        kept_from: Timestamp,
-    ) -> Result<Vec<i64>, StoreError> {
+    /// Deletes some clicks from before the horizon, of one workspace in one transaction. False if there are none, or another process deletes
+    /// them.
+    pub(crate) async fn delete_expired_clicks(&self, kept_from: Timestamp) -> Result<bool, StoreError> {
         let kept_from = kept_from.as_millisecond();
         let mut sql = Sql::new(
             "SELECT w.seq FROM workspaces w WHERE EXISTS (SELECT 1 FROM clicks c
              WHERE c.workspace_seq = w.seq AND c.at < ",
         );
-        sql.bind(kept_from).push(") ORDER BY w.seq");
-        let rows = sql.all(&self.read).await?;
-        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
-    }
-
-    /// Deletes some clicks of a workspace from before the horizon, in one transaction. True if there may be more.
-    pub(crate) async fn delete_expired_clicks(
-        &self,
-        workspace: i64,
-        kept_from: Timestamp,
-    ) -> Result<bool, StoreError> {
-        let kept_from = kept_from.as_millisecond();
+        sql.bind(kept_from).push(") ORDER BY w.seq LIMIT 1");
+        let Some(row) = sql.optional(&self.read).await? else { return Ok(false) };
         let mut sql =
             Sql::new("DELETE FROM clicks WHERE seq IN (SELECT c.seq FROM clicks c WHERE c.workspace_seq = ");
-        sql.bind(workspace).push(" AND c.at < ").bind(kept_from);
+        sql.bind(row.try_get::<i64, _>(0)?).push(" AND c.at < ").bind(kept_from);
         sql.push(" ORDER BY c.at LIMIT ").bind(ROWS_PER_STEP);
-        sql.push(match self.dialect {
-            Dialect::Sqlite => ")",
-            // Another process may be at it.
-            Dialect::Postgres => " FOR UPDATE SKIP LOCKED)",
-        });
-        let clicks = sql.execute(&self.write).await?;
-        Ok(clicks >= ROWS_PER_STEP.cast_unsigned())
+        sql.lock(self.dialect, " FOR UPDATE SKIP LOCKED").push(")");
+        Ok(sql.execute(&self.write).await? > 0)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use jiff::SignedDuration;
-    use tempfile::TempDir;
 
-    use super::super::NewLink;
+    use super::super::sample::Sample;
     use super::*;
     use crate::domain::click::Click;
-    use crate::domain::link_input::LinkInput;
-    use crate::domain::public_url::PublicUrl;
-
-    async fn rows(store: &Store, query: &'static str) -> i64 {
-        Sql::new(query).number(&store.read).await.unwrap()
-    }
 
     #[tokio::test]
     async fn expired_clicks_go_in_bounded_steps_whatever_happens_to_the_process() {
         const CLICKS: i64 = 5 * ROWS_PER_STEP / 2;
-        let folder = TempDir::new().unwrap();
-        let url = format!("sqlite:{}", folder.path().join("test.db").display());
-        let mut store = Store::open_or_create(&url).await.unwrap();
-        let public = PublicUrl::parse("https://s.test").unwrap();
+        let mut sample = Sample::new().await;
         let horizon: Timestamp = "2026-02-13T12:00:00Z".parse().unwrap();
-        let workspace = store.create_workspace("test", horizon).await.unwrap();
-        let body = serde_json::json!({"url": "https://example.com"});
-        let link = NewLink::of(LinkInput::create(&body, "", horizon).unwrap(), &public);
-        let link = store.create_links(&workspace, &[link], horizon, None).await.unwrap().remove(0).unwrap();
+        let link = sample.links(1, &serde_json::json!({"url": "https://example.com"})).await.remove(0);
         // One each minute, and three that are kept.
         let clicks: Vec<Click> = (-3..CLICKS)
             .map(|n| Click::new(link.id.as_str(), horizon - SignedDuration::from_mins(n + 1)))
             .collect();
-        store.record_clicks(&clicks).await.unwrap();
-        assert_eq!(store.expire_clicks(horizon).await.unwrap(), horizon);
-        assert_eq!(store.expire_clicks(Timestamp::UNIX_EPOCH).await.unwrap(), horizon, "never moves back");
+        sample.store.record_clicks(&clicks).await.unwrap();
+        assert_eq!(sample.store.expire_clicks(horizon).await.unwrap(), horizon);
+        assert_eq!(
+            sample.store.expire_clicks(Timestamp::UNIX_EPOCH).await.unwrap(),
+            horizon,
+            "never moves back"
+        );
         let (mut clicks, mut steps) = (CLICKS + 3, 0);
-        loop {
-            let expired = store.workspaces_with_expired_clicks(horizon).await.unwrap();
-            let Some(workspace) = expired.first() else { break };
-            store.delete_expired_clicks(*workspace, horizon).await.unwrap();
-            let clicks_left = rows(&store, "SELECT COUNT(*) FROM clicks").await;
+        while sample.store.delete_expired_clicks(horizon).await.unwrap() {
+            let clicks_left = sample.rows("clicks").await;
             assert!(clicks - clicks_left <= ROWS_PER_STEP, "{clicks} clicks became {clicks_left}");
             (clicks, steps) = (clicks_left, steps + 1);
-            store.close().await;
-            store = Store::open_or_create(&url).await.unwrap();
+            sample.reopen().await;
         }
         assert_eq!((clicks, steps), (3, 3));
-        let counted = rows(&store, "SELECT CAST(SUM(clicks) AS BIGINT) FROM clicks_daily").await;
-        assert_eq!(counted, CLICKS + 3);
-        let counted = rows(&store, "SELECT CAST(SUM(clicks) AS BIGINT) FROM clicks_hourly").await;
-        assert_eq!(counted, CLICKS + 3);
+        for counted in [
+            "SELECT CAST(SUM(clicks) AS BIGINT) FROM clicks_daily",
+            "SELECT CAST(SUM(clicks) AS BIGINT) FROM clicks_hourly",
+        ] {
+            assert_eq!(sample.number(counted).await, CLICKS + 3, "{counted}");
+        }
     }
 }

@@ -3,20 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use rustc_hash::FxHashMap;
+use sqlx::Row;
 use sqlx::any::AnyRow;
-use sqlx::{Any, Row, Transaction};
 
 use super::labels::{Label, folded};
 use super::link_conflict::LinkConflict;
 use super::reader::Queries;
 use super::sql::Sql;
-use super::{Dialect, StoreError, Workspace, from_json, to_json};
+use super::{Dialect, StoreError, Transaction, Workspace, from_json, to_json};
 use crate::domain::link::Link;
 use crate::domain::tag::{Tag, TagSelection};
 
 /// The tags of each selection, in order of creation.
 pub(super) async fn resolve_tags<'a>(
-    transaction: &mut Transaction<'static, Any>,
+    transaction: &mut Transaction,
     workspace: &Workspace,
     dialect: Dialect,
     selections: impl Iterator<Item = Option<&'a TagSelection>>,
@@ -140,7 +140,7 @@ impl TagsOfLinks {
 
 /// Stores the tags of links.
 pub(super) async fn add_tags<'a>(
-    transaction: &mut Transaction<'static, Any>,
+    transaction: &mut Transaction,
     dialect: Dialect,
     links: impl Iterator<Item = &'a Link>,
 ) -> Result<(), StoreError> {
@@ -158,7 +158,7 @@ pub(super) async fn add_tags<'a>(
 
 /// The ids among `ids` that are folders of the workspace.
 pub(super) async fn known_folders(
-    transaction: &mut Transaction<'static, Any>,
+    transaction: &mut Transaction,
     dialect: Dialect,
     workspace: &Workspace,
     ids: impl Iterator<Item = &str>,

@@ -1,4 +1,7 @@
-//! The links and folders that the scope of a webhook names.
+//! The scopes of webhooks: the links and folders that they name, and the webhooks that receive events about a link.
+//!
+//! A scope may name a thousand links or folders. `webhook_scopes` has a row for each id of a scope, so that the database finds the webhooks
+//! of a link by index.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,7 +10,8 @@ use sqlx::Row;
 
 use super::sql::Sql;
 use super::webhooks::WebhookConflict;
-use super::{Dialect, Store, StoreError, Workspace};
+use super::{Dialect, Store, StoreError, Transaction, Workspace, from_json, to_json};
+use crate::domain::event::Trigger;
 use crate::domain::scope::Scope;
 
 /// The ids in a request that belong to links and folders of the workspace.
@@ -93,21 +97,73 @@ fn resolved(
     }
 }
 
+/// The enabled webhooks of a workspace that receive events of one type about a link. They are kept from being deleted until the transaction
+/// ends.
+pub(super) async fn listeners(
+    transaction: &mut Transaction,
+    dialect: Dialect,
+    workspace_seq: i64,
+    trigger: Trigger,
+    link_id: &str,
+) -> Result<Vec<i64>, StoreError> {
+    let mut sql = Sql::new("SELECT h.seq, h.triggers FROM webhooks h WHERE h.workspace_seq = ");
+    sql.bind(workspace_seq);
+    sql.push(
+        " AND h.disabled_at IS NULL AND (h.link_scope = 'workspace'
+         OR (h.link_scope = 'links' AND EXISTS (SELECT 1 FROM webhook_scopes s WHERE s.webhook_seq = h.seq AND s.id = ",
+    );
+    // A link whose folder was deleted is in no folder.
+    sql.bind(link_id.to_owned()).push(
+        ")) OR (h.link_scope = 'folders' AND EXISTS (SELECT 1 FROM links l
+         JOIN folders f ON f.workspace_seq = l.workspace_seq AND f.id = l.folder_id
+         JOIN webhook_scopes s ON s.id = f.id WHERE s.webhook_seq = h.seq AND l.id = ",
+    );
+    sql.bind(link_id.to_owned()).push("))) ORDER BY h.seq").lock(dialect, " FOR KEY SHARE OF h");
+    let mut listeners = Vec::new();
+    for row in sql.all(&mut **transaction).await? {
+        let triggers: Vec<Trigger> = from_json("webhook triggers", &row.try_get::<String, _>("triggers")?)?;
+        if triggers.contains(&trigger) {
+            listeners.push(row.try_get("seq")?);
+        }
+    }
+    Ok(listeners)
+}
+
+/// Stores the ids of a webhook's scope in place of the earlier ones.
+pub(super) async fn store_scope(
+    transaction: &mut Transaction,
+    dialect: Dialect,
+    webhook_seq: i64,
+    scope: &Scope,
+) -> Result<(), StoreError> {
+    let ids: &[String] = match scope {
+        Scope::Workspace => &[],
+        Scope::Links(ids) | Scope::Folders(ids) => ids,
+    };
+    let mut sql = Sql::new("DELETE FROM webhook_scopes WHERE webhook_seq = ");
+    sql.bind(webhook_seq).push(" AND id NOT IN ").texts(dialect, ids);
+    sql.execute(&mut **transaction).await?;
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<[&String; 1]> = ids.iter().map(|id| [id]).collect();
+    let mut sql = Sql::new("INSERT INTO webhook_scopes (id, webhook_seq) SELECT value->>0, CAST(");
+    sql.bind(webhook_seq).push(" AS BIGINT) FROM ").each(dialect, to_json("webhook scope", &ids)?);
+    sql.in_order(dialect).push(" ON CONFLICT DO NOTHING");
+    sql.execute(&mut **transaction).await?;
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
-    use tempfile::TempDir;
-
+    use super::super::sample::Sample;
     use super::*;
 
     #[tokio::test]
     async fn links_are_found_by_index() {
-        let folder = TempDir::new().unwrap();
-        let url = format!("sqlite:{}", folder.path().join("test.db").display());
-        let store = Store::open_or_create(&url).await.unwrap();
-        let workspace = store.create_workspace("test", Timestamp::UNIX_EPOCH).await.unwrap();
+        let sample = Sample::new().await;
         let ids = ["link_1", "ext_1"].map(str::to_owned);
-        let steps = links(Dialect::Sqlite, &workspace, &ids).steps(&store.write).await;
+        let steps = links(Dialect::Sqlite, &sample.workspace, &ids).steps(&sample.store.write).await;
         for condition in ["(id=?)", "(workspace_seq=? AND external_id=?)"] {
             let is_found = |step: &String| step.starts_with("SEARCH l USING") && step.ends_with(condition);
             assert!(steps.iter().any(is_found), "{steps:?}");

@@ -128,6 +128,9 @@ async fn destinations_keep_their_bytes(database: Database) {
         ),
         ("https://Example.com/a/../b#f?x", "?fbclid=%2b", "https://Example.com/a/../b?fbclid=%2b#f?x"),
         ("mailto:a@example.com?subject=A%20B", "?fbclid=1", "mailto:a@example.com?subject=A%20B"),
+        ("HTTP://example.com/x", "?q=%F3", "HTTP://example.com/x?q=%F3"),
+        ("https://example.com/x?a=1", "?qr=1&redir_url=x&dub-no-track", "https://example.com/x?a=1"),
+        ("app://open?x=1", "?x=2", "app://open?x=1"),
         ("https://example.com/ä b", "?c=ü", "https://example.com/%C3%A4%20b?c=%C3%BC"),
     ];
     for (index, (url, query, expected)) in table.into_iter().enumerate() {

@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router, routing};
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use self::time_series::time_series;
@@ -123,7 +122,7 @@ async fn analytics(State(app): State<Shared>, caller: Caller, query: Query) -> R
                     break;
                 }
                 for top in app.store.load_top_links(reader, counts).await? {
-                    array.push(&TopLinkBody::of(&top, &app.public_url))?;
+                    array.push(&top_link(&top, &app.public_url))?;
                 }
             }
             return Ok(array.into_response());
@@ -146,46 +145,21 @@ fn counted(fields: impl IntoIterator<Item = (&'static str, Value)>, clicks: i64)
 }
 
 /// An entry of `top_links`.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct TopLinkBody<'a> {
-    link: &'a str,
-    id: &'a str,
-    domain: &'a str,
-    key: &'a str,
-    short_link: String,
-    url: &'a str,
-    title: Option<&'a str>,
-    comments: Option<&'a str>,
-    folder_id: Option<&'a str>,
-    partner_id: Option<&'a str>,
-    created_at: String,
-    clicks: i64,
-    leads: i64,
-    sales: i64,
-    sale_amount: i64,
-}
-
-impl<'a> TopLinkBody<'a> {
-    fn of(top: &'a TopLink, public: &PublicUrl) -> Self {
-        Self {
-            link: &top.id,
-            id: &top.id,
-            domain: &top.domain,
-            key: &top.key,
-            short_link: public.short_link(&top.domain, &top.key),
-            url: &top.url,
-            title: top.details.title.as_deref(),
-            comments: top.details.comments.as_deref(),
-            folder_id: top.folder_id.as_deref(),
-            partner_id: top.details.partner_id.as_deref(),
-            created_at: rfc3339(top.created_at),
-            clicks: top.clicks,
-            leads: 0,
-            sales: 0,
-            sale_amount: 0,
-        }
-    }
+fn top_link(top: &TopLink, public: &PublicUrl) -> Value {
+    let fields = [
+        ("link", json!(top.id)),
+        ("id", json!(top.id)),
+        ("domain", json!(top.domain)),
+        ("key", json!(top.key)),
+        ("shortLink", json!(public.short_link(&top.domain, &top.key))),
+        ("url", json!(top.url)),
+        ("title", json!(top.details.title)),
+        ("comments", json!(top.details.comments)),
+        ("folderId", json!(top.folder_id)),
+        ("partnerId", json!(top.details.partner_id)),
+        ("createdAt", json!(rfc3339(top.created_at))),
+    ];
+    counted(fields, top.clicks)
 }
 
 async fn by_columns(

@@ -158,25 +158,3 @@ fn redirect(target: &RedirectTarget, destination: &str) -> Result<Response, ApiE
     }
     Ok(response)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_destination_keeps_its_bytes() {
-        //  destination, query of the short link, and the address that the visitor is sent to
-        for (destination, query, expected) in [
-            ("https://example.com/x?q=%F3", "fbclid=1", "https://example.com/x?q=%F3&fbclid=1"),
-            ("https://example.com/x?a", "fbclid=1", "https://example.com/x?a&fbclid=1"),
-            ("https://example.com/x?sig=%2b", "fbclid=1", "https://example.com/x?sig=%2b&fbclid=1"),
-            ("HTTP://example.com/x", "q=%F3", "HTTP://example.com/x?q=%F3"),
-            ("https://example.com/x?a=1", "qr=1&redir_url=x&dub-no-track", "https://example.com/x?a=1"),
-            ("https://example.com/x", "q=é", "https://example.com/x?q=%C3%A9"),
-            ("mailto:a@example.com?subject=A%20B", "fbclid=1", "mailto:a@example.com?subject=A%20B"),
-            ("app://open?x=1", "x=2", "app://open?x=1"),
-        ] {
-            assert_eq!(with_parameters(destination, query), expected, "{destination} {query}");
-        }
-    }
-}

@@ -1,7 +1,5 @@
-//! Deletes the rows of deleted links, tags, folders and webhooks, and old webhook events, and drops events that have waited for too long, in
-//! the background. Each transaction is small, so that other writers do not wait long.
-
-pub(crate) mod expiry;
+//! Deletes the rows of deleted links, tags, folders and webhooks, expired clicks and old webhook events, and drops events that have waited for
+//! too long, in the background. Each transaction is small, so that other writers do not wait long. Several processes may do so at the same time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +9,12 @@ use tokio::sync::{Notify, watch};
 
 use crate::domain::clock::Clock;
 use crate::domain::public_url::PublicUrl;
+use crate::domain::retention::Retention;
 use crate::metrics::Metrics;
 use crate::store::{Store, StoreError};
 
 /// Pause between two steps, in which other writers proceed.
-pub(crate) const PAUSE: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_millis(10);
 /// Interval of the checks without a notification. They find what other processes have deleted.
 const EVERY: SignedDuration = SignedDuration::from_secs(60);
 /// Retention of webhook events for the log and replays. It is much longer than all attempts take.
@@ -25,6 +24,8 @@ const EVENTS_KEPT: SignedDuration = SignedDuration::from_hours(24 * 30);
 const ATTEMPTED_WITHIN: SignedDuration = SignedDuration::from_hours(3 * 24);
 /// Why such an event was dropped, in the log of deliveries.
 const TOO_LATE: &str = "dropped: no attempt within three days";
+/// Why an event about an expired click was dropped.
+const EXPIRED: &str = "dropped: the click has expired";
 
 /// What the background tasks use.
 #[derive(Clone)]
@@ -33,6 +34,7 @@ pub(crate) struct Background {
     pub(crate) clock: Clock,
     pub(crate) public: PublicUrl,
     pub(crate) metrics: Metrics,
+    pub(crate) retention: Retention,
 }
 
 /// Runs until `stop` is true or its sender is dropped. `deleted` notifies it of deletions. The next process deletes the remaining rows.
@@ -70,45 +72,52 @@ async fn step(background: &Background, now: Timestamp) -> Result<bool, StoreErro
     let events_before = now.saturating_sub(EVENTS_KEPT).unwrap_or(Timestamp::MIN);
     let deleted = [
         events > 0 || clicks.is_some(),
-        store.delete_rows().await?,
-        store.sweep().await?,
-        store.purge_events(events_before).await?,
+        expire(background, now).await?,
+        store.sweep(events_before).await?,
         store.free_keys(now).await?,
     ];
     Ok(deleted.contains(&true))
 }
 
+/// Deletes some expired clicks, or the webhook events about them. False if there are none.
+async fn expire(background: &Background, now: Timestamp) -> Result<bool, StoreError> {
+    let Background { store, public, metrics, retention, .. } = background;
+    // The horizon never moves back, even if the operator has extended the retention.
+    let kept_from = store.expire_clicks(retention.kept_from(now)).await?;
+    if kept_from == Timestamp::UNIX_EPOCH {
+        return Ok(false);
+    }
+    // Otherwise webhooks that are behind would not hear of these clicks, and no count would say so.
+    if let Some(dropped) = store.drop_unattempted_clicks(kept_from, EXPIRED, public, now).await? {
+        metrics.webhook_events_dropped(dropped);
+        return Ok(true);
+    }
+    let deleted = store.delete_expired_clicks(kept_from).await?;
+    Ok(store.delete_expired_click_events(kept_from).await? || deleted)
+}
+
 #[cfg(test)]
 mod tests {
-    use tempfile::TempDir;
-
     use super::*;
-    use crate::domain::link_input::LinkInput;
     use crate::domain::tag::Tag;
-    use crate::store::{LinkSelector, NewLink, NewWebhook};
+    use crate::store::sample::{NOW, Sample, public};
+    use crate::store::{LinkSelector, NewWebhook};
 
     #[tokio::test]
     async fn no_kind_of_rows_waits_until_all_others_are_deleted() {
-        let folder = TempDir::new().unwrap();
-        let store = Store::open_or_create(&format!("sqlite:{}", folder.path().join("test.db").display()))
-            .await
-            .unwrap();
-        let (now, public) = (Timestamp::UNIX_EPOCH, PublicUrl::parse("https://s.test").unwrap());
-        let workspace = store.create_workspace("test", now).await.unwrap();
-        let body = serde_json::json!({"url": "https://example.com"});
-        let new = NewLink::of(LinkInput::create(&body, "", now).unwrap(), &public);
-        let link = store.create_links(&workspace, &[new], now, None).await.unwrap().remove(0).unwrap();
-        let tag = store.create_label(&workspace, Tag::named("t")).await.unwrap();
-        let new = NewWebhook::of_clicks();
-        let webhook = store.create_webhook(&workspace, &new, 1, now).await.unwrap();
-        store.delete_links(&workspace, &[LinkSelector::Id(link.id)], now).await.unwrap();
-        store.delete_label::<Tag>(&workspace, &tag.id).await.unwrap();
-        store.delete_webhook(&workspace, &webhook.id).await.unwrap();
+        let sample = Sample::new().await;
+        let (store, workspace) = (&sample.store, &sample.workspace);
+        let link = sample.links(1, &serde_json::json!({"url": "https://example.com"})).await.remove(0);
+        let tag = store.create_label(workspace, Tag::named("t")).await.unwrap();
+        let webhook = store.create_webhook(workspace, &NewWebhook::of_clicks(), 1, NOW).await.unwrap();
+        store.delete_links(workspace, &[LinkSelector::Id(link.id)], NOW).await.unwrap();
+        store.delete_label::<Tag>(workspace, &tag.id).await.unwrap();
+        store.delete_webhook(workspace, &webhook.id).await.unwrap();
         let (clock, metrics) = (Clock::system(), Metrics::new());
-        let background = Background { store: store.clone(), clock, public, metrics };
-        assert!(step(&background, now).await.unwrap());
-        let left = [store.delete_rows().await.unwrap(), store.sweep().await.unwrap()];
-        assert_eq!(left, [false; 2], "after one step");
-        assert!(!step(&background, now).await.unwrap());
+        let (store, retention) = (store.clone(), Retention::new(None));
+        let background = Background { store: store.clone(), clock, public: public(), metrics, retention };
+        assert!(step(&background, NOW).await.unwrap());
+        assert!(!store.sweep(NOW).await.unwrap(), "after one step");
+        assert!(!step(&background, NOW).await.unwrap());
     }
 }
