@@ -96,6 +96,12 @@ impl Window {
         if self.0 & KIND == 0 { NonZeroU32::new(self.0) } else { None }
     }
 
+    /// Whether it lasts for a day or longer.
+    #[must_use]
+    pub fn is_long(self) -> bool {
+        self.seconds().is_none_or(|length| length.get() >= DAY)
+    }
+
     /// The window in which `now` falls.
     #[must_use]
     pub fn at(self, now: Timestamp) -> Period {

@@ -183,10 +183,7 @@ async fn shares(State(ledger): State<Shared>, body: Body) -> Answered {
     let terms = Terms { settling: view.epoch.is_settling(), gateways };
     let calls: Vec<_> =
         request.items.iter().map(|item| items::statement(item, &request, terms, now)).collect();
-    let answers = view.call(&calls, now).await;
-    if let Some(unusable) = view.unusable() {
-        return Err(without_store(&unusable));
-    }
+    let answers = view.call(&calls, now).await.map_err(|unusable| without_store(&unusable))?;
     if calls.iter().any(Result::is_ok) {
         ledger.metrics.store.observe(began.elapsed().as_secs_f64());
     }

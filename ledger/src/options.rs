@@ -10,11 +10,12 @@ use crate::tokens::Token;
 /// The options of the service.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The store is Redis or Valkey, version 7.0 or later, and should serve nothing else. Any number of processes share one
-store. Sentinel is not supported: use a cluster, or an address that always leads to the master.
+A store that several processes share is Redis or Valkey, version 7.0 or later, and should serve nothing else. Sentinel
+is not supported: use a cluster, or an address that always leads to the master.
 
 Examples:
   weir-ledger serve
+  weir-ledger serve --store file:/var/lib/weir/ledger.db
   weir-ledger serve --store redis://127.0.0.1:6379 --token-file /run/secrets/ledger --metrics-listen 127.0.0.1:9083
   weir-ledger serve --store rediss://weir:secret@redis.internal:6380 --store-ca /etc/weir/redis-ca.pem
   weir-ledger serve --store redis://10.0.0.1:6379,redis://10.0.0.2:6379 --cluster --key-prefix production:")]
@@ -25,9 +26,10 @@ pub struct Options {
     /// Address of /metrics, and of /healthz and /readyz once more [default: the address of --listen].
     #[arg(long, env = "WEIR_LEDGER_METRICS_LISTEN")]
     pub(crate) metrics_listen: Option<SocketAddr>,
-    /// Where the shares are kept: memory, for a single process, or redis://USER:PASSWORD@HOST:PORT/DATABASE, or
-    /// rediss:// for TLS. With --cluster, a comma-separated list of some of its nodes. In a password, write / as %2F,
-    /// ? as %3F, # as %23 and % as %25.
+    /// Where the shares are kept: memory or file:PATH, for a single process, or redis://USER:PASSWORD@HOST:PORT/DATABASE,
+    /// or rediss:// for TLS. What is in memory is lost with the process. The file is made if there is none. With
+    /// --cluster, a comma-separated list of some of its nodes. In a password, write / as %2F, ? as %3F, # as %23 and %
+    /// as %25.
     #[arg(long, env = "WEIR_LEDGER_STORE", default_value = "memory", hide_env_values = true)]
     pub(crate) store: Vec<String>,
     /// The store is a cluster of Redis or Valkey.

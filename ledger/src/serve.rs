@@ -41,7 +41,7 @@ pub async fn serve(options: Options) -> Result<(), ServeError> {
         let address = options.listen;
         tracing::warn!(%address, "no token is set: whoever reaches this address can use up and lift every quota");
     }
-    let store = Store::new(&options)?;
+    let store = Store::open(&options).await?;
     let tokens = Tokens::new(options.tokens, options.token_file)?;
     let metrics = Metrics::new().map_err(|error| ServeError::new("metrics", error))?;
     let ledger = Arc::new(Ledger::new(store, tokens, metrics));

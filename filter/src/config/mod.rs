@@ -45,7 +45,7 @@ pub use self::strangers::{ADDRESS_CLASS, StrangerPolicy};
 pub use self::subscribers::{Agreement, CountBy, Subscribers};
 use crate::count::holding::Sharing;
 use crate::count::table::{Capacity, MAX_CAPACITY};
-use crate::quota::Mode;
+use crate::quota::{Mode, Quota};
 use crate::read::document;
 use crate::read::error::{At as _, each};
 pub use crate::read::{ConfigError, Entries};
@@ -233,6 +233,19 @@ impl Config {
     #[must_use]
     pub fn class_name(&self, class: usize) -> &str {
         self.catalog.classes.get(class).map_or("", |class| &class.name)
+    }
+
+    /// A plan and a class whose enforced quotas have a window of a day or longer, if no ledger counts it: the count is lost with the gateway's
+    /// process. The limits of a subscriber count as those of its plan.
+    #[must_use]
+    pub fn lost_with_process(&self) -> Option<(usize, usize)> {
+        let is_lost = |quota: &Quota| quota.mode == Mode::Enforced && quota.window.is_long();
+        let granted = self.catalog.plans.iter().map(|(_, granted)| granted).enumerate();
+        let agreed = self.subscribers.agreements().iter().map(|agreed| (agreed.plan, &agreed.entitlements));
+        granted.chain(agreed).filter(|_| self.fleet.is_none()).find_map(|(plan, entitlements)| {
+            let class = entitlements.iter().position(|given| given.quotas().iter().any(is_lost))?;
+            Some((plan, class))
+        })
     }
 
     /// The name of a plan.

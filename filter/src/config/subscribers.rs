@@ -248,6 +248,12 @@ impl Subscribers {
         self.agreements.get(owner.terms)
     }
 
+    /// The agreements that subscribers of the configuration have, each once.
+    #[must_use]
+    pub fn agreements(&self) -> &[Agreement] {
+        &self.agreements
+    }
+
     /// Whether an organisation shares quotas among keys.
     #[must_use]
     pub fn has_organisations(&self) -> bool {

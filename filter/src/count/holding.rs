@@ -13,7 +13,7 @@ use super::entry::Count;
 use super::pace::{Millis, rate, used_in};
 use crate::rules::{Rule, without};
 use crate::time::Timestamp;
-use crate::window::{DAY, Window};
+use crate::window::Window;
 
 /// How the gateways of a fleet share quotas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -370,10 +370,8 @@ impl Count {
 
     /// Units that are held in advance.
     fn wish(&self, now: Timestamp, sharing: Sharing) -> u32 {
-        let period = self.window.period(self.index);
-        let is_long = period.end - period.start >= u64::from(DAY);
         let is_unused = sharing.in_shadow || self.held.used_at.until(now) >= sharing.idle();
-        if is_unused || is_long && self.held.limit < LEAST_OF_A_DAY {
+        if is_unused || self.window.is_long() && self.held.limit < LEAST_OF_A_DAY {
             return 0;
         }
         used_in(self.held.rate, sharing.ahead).min(self.held.limit / MOST_AHEAD)

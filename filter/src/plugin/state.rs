@@ -267,13 +267,18 @@ fn log_start(config: &Config) {
     Gateway.log(
         LogLevel::Info,
         format_args!(
-            "weir {}: {} plans, {} classes, {} subscribers, directory {}{}",
+            "weir {}: {} plans, {} classes, {} subscribers, directory {}{}{}",
             env!("CARGO_PKG_VERSION"),
             config.catalog.plans.len(),
             config.catalog.classes.len(),
             config.subscribers.roster().subscribers(),
             if config.settings.directory.is_some() { "on" } else { "off" },
             if config.settings.operators.is_some() { "; answers operators only" } else { "" },
+            if config.lost_with_process().is_some() {
+                "; without a fleet, counts of a day or longer are lost when this process ends"
+            } else {
+                ""
+            },
         ),
     );
     if config.not_ready == Some(StrangerPolicy::Pass) {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ledger_wire::{Answer, Hex128};
+use ledger_wire::{Answer, Hex128, ItemError};
 
 use super::Call;
 use crate::share::{Counter, Holder, Stated, state};
@@ -11,7 +11,7 @@ use crate::share::{Counter, Holder, Stated, state};
 /// most two steps for each new counter.
 const SWEEP: usize = 1_024;
 
-/// Counters in this process, which are lost with it.
+/// Counters in this process.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     kept: HashMap<String, Kept>,
@@ -19,7 +19,7 @@ pub(super) struct Memory {
     sweep_at: usize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Kept {
     counter: Counter,
     /// By gateway and generation.
@@ -28,12 +28,67 @@ struct Kept {
     expires: u64,
 }
 
+/// A holder as a file has it: when its counter expires, the counter's name, gateway and generation, number and share, and the counter's
+/// reset number. A counter is what the rows of its highest reset number say.
+pub(super) type Row = (u64, String, String, u32, u32, u32, u64);
+
 impl Memory {
-    pub(super) fn call(&mut self, call: &Call, now: u64) -> Answer {
+    /// Takes up a row.
+    ///
+    /// # Errors
+    /// If its gateway is none.
+    pub(super) fn restore(&mut self, row: Row) -> Result<(), &'static str> {
+        let (expires, name, gateway, generation, seq, share, reset) = row;
+        let kept = self.kept.entry(name).or_default();
+        if reset > kept.counter.reset {
+            *kept = Kept { counter: Counter { reset, shares: 0 }, ..Kept::default() };
+        }
+        if reset == kept.counter.reset {
+            kept.expires = expires;
+            kept.counter.shares += u64::from(share);
+            kept.holders.insert((Hex128::try_from(gateway)?, generation), Holder { seq, share });
+        }
+        Ok(())
+    }
+
+    /// The row of the holder who made a call, if the counter knows one.
+    pub(super) fn row(&self, call: &Call) -> Option<Row> {
+        let Kept { counter, holders, expires } = self.kept.get(&call.name)?;
+        let (gateway, generation) = (call.gateway, call.statement.generation);
+        let Holder { seq, share } = *holders.get(&(gateway, generation))?;
+        Some((*expires, call.name.clone(), gateway.to_string(), generation, seq, share, counter.reset))
+    }
+
+    /// A copy of the counters of these calls.
+    pub(super) fn draft<'a>(&self, calls: impl Iterator<Item = &'a Call>) -> Self {
+        let kept = calls.filter_map(|call| Some((call.name.clone(), self.kept.get(&call.name)?.clone())));
+        Self { kept: kept.collect(), sweep_at: 0 }
+    }
+
+    /// Takes up what calls have made of a draft.
+    pub(super) fn accept(&mut self, draft: Self, now: u64) {
+        self.kept.extend(draft.kept);
+        self.sweep(now);
+    }
+
+    fn sweep(&mut self, now: u64) {
         if self.kept.len() >= self.sweep_at {
             self.kept.retain(|_, kept| kept.expires > now);
             self.sweep_at = SWEEP.max(2 * self.kept.len());
         }
+    }
+
+    /// The answer to each call, in their order. A call that is an error is answered with it.
+    pub(super) fn call_all(&mut self, calls: &[Result<Call, ItemError>], now: u64) -> Vec<Answer> {
+        let answer = |call: &Result<Call, ItemError>| match call {
+            Ok(call) => self.call(call, now),
+            Err(error) => Answer::Refused(error.clone()),
+        };
+        calls.iter().map(answer).collect()
+    }
+
+    pub(super) fn call(&mut self, call: &Call, now: u64) -> Answer {
+        self.sweep(now);
         let kept = self.kept.entry(call.name.clone()).or_default();
         if kept.expires <= now {
             *kept = Kept { expires: now + 1_000 * call.seconds, ..Kept::default() };
@@ -87,6 +142,22 @@ mod tests {
             let another = Call { gateway: Hex128(2), ..ask(1, 500, now) };
             let expected = Share { share: 1, others, reset: 0, settling: false };
             assert_eq!(memory.call(&another, now), Answer::Share(expected), "{now}");
+        }
+    }
+
+    impl Memory {
+        /// What has not expired, in an order of its own.
+        pub(in crate::store) fn live(&self, now: u64) -> Vec<String> {
+            let live = self.kept.iter().filter(|(_, kept)| kept.expires > now);
+            let mut live: Vec<String> = live
+                .map(|(name, Kept { counter, holders, expires })| {
+                    let mut holders: Vec<_> = holders.iter().collect();
+                    holders.sort_by_key(|(name, _)| **name);
+                    format!("{name} {expires} {counter:?} {holders:?}")
+                })
+                .collect();
+            live.sort();
+            live
         }
     }
 

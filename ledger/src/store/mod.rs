@@ -1,6 +1,7 @@
 //! Where the shares are kept.
 
 mod commands;
+mod file;
 mod master;
 mod masters;
 mod memory;
@@ -17,10 +18,12 @@ use std::time::Duration;
 use ledger_wire::{Answer, Hex128, ItemError, Statement};
 use tokio::time::Instant;
 
+use self::file::File;
 use self::masters::Masters;
 use self::memory::Memory;
 use self::settings::Settings;
 pub(crate) use self::unusable::Unusable;
+use crate::clock;
 use crate::error::ServeError;
 use crate::options::Options;
 use crate::share::{SETTLING, Terms};
@@ -78,14 +81,16 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// The store that the options describe. It does not connect yet.
-    pub(crate) fn new(options: &Options) -> Result<Self, ServeError> {
-        if options.store == ["memory"] {
+    /// The store that the options describe. It opens a file, and does not connect to servers yet.
+    pub(crate) async fn open(options: &Options) -> Result<Self, ServeError> {
+        if let [store] = options.store.as_slice()
+            && let Some(keeper) = Keeper::embedded(store).await?
+        {
             if options.cluster {
-                return Err(ServeError::new("--store", "memory cannot be a cluster; leave out --cluster"));
+                let reason = format!("{store} cannot be a cluster; leave out --cluster");
+                return Err(ServeError::new("--store", reason));
             }
-            let epoch = Epoch::begin(Hex128(rand::random()));
-            let view = View { epoch, keeper: Keeper::Memory(Mutex::default()) };
+            let view = View { epoch: Epoch::begin(Hex128(rand::random())), keeper };
             return Ok(Self { view: RwLock::new(Ok(Arc::new(view))), servers: None });
         }
         let settings = Settings::new(options)?;
@@ -107,7 +112,13 @@ impl Store {
     /// Watches it until this is dropped.
     pub(crate) async fn watch(&self) {
         if let Some(settings) = &self.servers {
-            watch::run(settings, &self.view).await;
+            return watch::run(settings, &self.view).await;
+        }
+        let view = self.view.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Ok(view) = view
+            && let Keeper::File(file) = &view.keeper
+        {
+            file.follow().await;
         }
     }
 }
@@ -123,13 +134,34 @@ pub(crate) struct View {
 #[derive(Debug)]
 enum Keeper {
     Memory(Mutex<Memory>),
+    File(File),
     Masters(Masters),
 }
 
+impl Keeper {
+    /// The keeper within this process that the store's option names, if it names one.
+    async fn embedded(store: &str) -> Result<Option<Self>, ServeError> {
+        if store == "memory" {
+            return Ok(Some(Self::Memory(Mutex::default())));
+        }
+        let Some(path) = store.strip_prefix("file:") else { return Ok(None) };
+        if path.is_empty() {
+            return Err(ServeError::new("--store file:", "a path is missing"));
+        }
+        let file = File::open(path.as_ref(), clock::now()).await;
+        file.map(|file| Some(Self::File(file)))
+            .map_err(|error| ServeError::new(format!("--store {store}"), error))
+    }
+}
+
 impl View {
-    /// Why no master can be used, if so: the words of one that answers, before the silence of others.
+    /// Why no part of the store can be used, if so: the words of a master that answers, before the silence of others.
     pub(crate) fn unusable(&self) -> Option<Arc<Unusable>> {
-        let Keeper::Masters(masters) = &self.keeper else { return None };
+        let masters = match &self.keeper {
+            Keeper::Memory(_) => return None,
+            Keeper::File(file) => return file.unusable(),
+            Keeper::Masters(masters) => masters,
+        };
         let all = masters.unusable().collect::<Option<Vec<_>>>()?;
         Some(
             all.into_iter()
@@ -141,7 +173,7 @@ impl View {
     /// The state of each master, as metrics name it.
     pub(crate) fn states(&self) -> Vec<&'static str> {
         match &self.keeper {
-            Keeper::Memory(_) => vec!["up"],
+            Keeper::Memory(_) | Keeper::File(_) => vec!["up"],
             Keeper::Masters(masters) => masters
                 .unusable()
                 .map(|unusable| unusable.map_or("up", |unusable| unusable.state()))
@@ -150,17 +182,23 @@ impl View {
     }
 
     /// The answer to each call, in their order, at `now` in milliseconds since 1970. A call that is an error is answered with it.
-    pub(crate) async fn call(&self, calls: &[Result<Call, ItemError>], now: u64) -> Vec<Answer> {
+    ///
+    /// # Errors
+    /// If nothing of the store can be used.
+    pub(crate) async fn call(
+        &self,
+        calls: &[Result<Call, ItemError>],
+        now: u64,
+    ) -> Result<Vec<Answer>, Arc<Unusable>> {
         match &self.keeper {
             Keeper::Memory(memory) => {
-                let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
-                let answer = |call: &Result<Call, ItemError>| match call {
-                    Ok(call) => memory.call(call, now),
-                    Err(error) => Answer::Refused(error.clone()),
-                };
-                calls.iter().map(answer).collect()
+                Ok(memory.lock().unwrap_or_else(PoisonError::into_inner).call_all(calls, now))
             }
-            Keeper::Masters(masters) => masters.call(calls).await,
+            Keeper::File(file) => file.call(calls.to_vec(), now).await,
+            Keeper::Masters(masters) => {
+                let answers = masters.call(calls).await;
+                self.unusable().map_or(Ok(answers), Err)
+            }
         }
     }
 }

@@ -126,7 +126,7 @@ impl Row {
 async fn the_script_answers_what_the_machine_answers() {
     let server = Server::start().await;
     let options = Options::of(&["--store", &server.url(), "--key-prefix", "test:"]);
-    let store = Store::new(&options).unwrap();
+    let store = Store::open(&options).await.unwrap();
     let driven = async {
         until("the store is found", async || store.view().is_ok()).await;
         for (seed, row) in ROWS.iter().enumerate() {
@@ -137,7 +137,8 @@ async fn the_script_answers_what_the_machine_answers() {
             let calls: Vec<Call> = (0..STATEMENTS).map(statement).collect();
             for calls in calls.chunks(200) {
                 let view = store.view().unwrap();
-                let answers = view.call(&calls.iter().cloned().map(Ok).collect::<Vec<_>>(), now).await;
+                let answers =
+                    view.call(&calls.iter().cloned().map(Ok).collect::<Vec<_>>(), now).await.unwrap();
                 for (call, answer) in calls.iter().zip(answers) {
                     assert_eq!(answer, memory.call(call, now), "{}: {call:?}", row.what);
                 }

@@ -18,7 +18,7 @@ use crate::lines::Lines;
 use crate::options::Options;
 
 /// What an address has to be.
-const FORM: &str = "memory or redis[s]://[<user>:<password>@]<host>[:<port>][/<database>]";
+const FORM: &str = "memory, file:<path> or redis[s]://[<user>:<password>@]<host>[:<port>][/<database>]";
 /// What to do about characters that would end the part of an address that has the password.
 const ENCODE: &str =
     "in a password, write / as %2F, ? as %3F, # as %23 and % as %25, or put it into --store-password-file";

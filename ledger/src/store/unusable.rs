@@ -2,6 +2,7 @@
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
+use super::file::FileError;
 use crate::error::ServeError;
 
 /// Why a server of the store cannot be used, or, of all of them, the store.
@@ -25,6 +26,9 @@ pub(crate) enum Unusable {
     Announces { seed: String, masters: String },
     #[error("the store cannot be used: {0}")]
     Options(ServeError),
+    /// The file takes nothing, for this reason.
+    #[error("the store cannot be used: {0}")]
+    File(FileError),
 }
 
 impl Unusable {

@@ -4,9 +4,13 @@ mod away;
 mod cluster;
 #[cfg(target_os = "linux")]
 mod cost;
+mod file;
 mod login;
 mod operation;
 mod permissions;
+#[cfg(target_os = "linux")]
+#[path = "../../../backend/tests/suite/preload.rs"]
+mod preload;
 mod process;
 mod requests;
 mod shares;

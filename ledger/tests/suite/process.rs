@@ -1,5 +1,6 @@
 //! A `weir-ledger` process, and a client for it.
 
+use std::error::Error;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -48,7 +49,12 @@ impl Process {
     }
 
     pub(crate) fn start_unready(options: &[&str]) -> Self {
-        let (mut process, stdout) = Self::spawn(options);
+        Self::start_with(options, |_| {})
+    }
+
+    /// One that is not ready yet, whose command is prepared.
+    pub(crate) fn start_with(options: &[&str], prepare: impl FnOnce(&mut Command)) -> Self {
+        let (mut process, stdout) = Self::spawn(options, prepare);
         let mut lines = BufReader::new(stdout).lines().map(Result::unwrap);
         lines.next().unwrap().strip_prefix("listening on ").unwrap().clone_into(&mut process.address);
         if options.contains(&"--metrics-listen") {
@@ -59,20 +65,21 @@ impl Process {
 
     /// One that ends by itself, and what it logged.
     pub(crate) async fn fail(options: &[&str]) -> (ExitStatus, String) {
-        let (mut process, _stdout) = Self::spawn(options);
+        let (mut process, _stdout) = Self::spawn(options, |_| {});
         (process.ended().await, process.log())
     }
 
-    fn spawn(options: &[&str]) -> (Self, ChildStdout) {
+    fn spawn(options: &[&str], prepare: impl FnOnce(&mut Command)) -> (Self, ChildStdout) {
         let log = NamedTempFile::new().unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_weir-ledger"))
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir-ledger"));
+        command
             .args(["serve", "--listen", "127.0.0.1:0"])
             .args(options)
             .env("RUST_LOG", "info")
             .stdout(Stdio::piped())
-            .stderr(log.reopen().unwrap())
-            .spawn()
-            .unwrap();
+            .stderr(log.reopen().unwrap());
+        prepare(&mut command);
+        let mut child = command.spawn().unwrap();
         let stdout = child.stdout.take().unwrap();
         // The service closes connections that are idle for longer.
         let client = Client::builder(TokioExecutor::new())
@@ -106,15 +113,29 @@ impl Process {
     }
 
     async fn ask(&self, method: &str, url: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        self.try_ask(method, url, headers, body).await.unwrap()
+    }
+
+    /// The answer to statements, or nothing if the ledger has gone.
+    pub(crate) async fn try_post(&self, path: &str, body: &Value) -> Option<Answer> {
+        self.try_ask("POST", &format!("{}{path}", self.address), &[], &body.to_string()).await.ok()
+    }
+
+    async fn try_ask(
+        &self,
+        method: &str,
+        url: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Result<Answer, Box<dyn Error>> {
         let mut request = Request::builder().method(method).uri(url);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         let request = request.body(Full::new(Bytes::from(body.to_owned()))).unwrap();
-        let (head, body) = self.client.request(request).await.unwrap().into_parts();
-        let body = body.collect().await.unwrap().to_bytes();
-        let body = String::from_utf8(body.to_vec()).unwrap();
-        Answer { status: head.status, headers: head.headers, body }
+        let (head, body) = self.client.request(request).await?.into_parts();
+        let body = String::from_utf8(body.collect().await?.to_bytes().to_vec()).unwrap();
+        Ok(Answer { status: head.status, headers: head.headers, body })
     }
 
     /// What it has logged.
@@ -128,6 +149,11 @@ impl Process {
 
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Ends it as a crash does.
+    pub(crate) fn kill(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::KILL).unwrap();
     }
 
     pub(crate) fn terminate(&self) {

@@ -33,6 +33,7 @@ mod refused_configurations;
 mod sdk_examples;
 mod serve;
 mod simulated_fleet;
+mod start_up;
 mod two_filters;
 mod updates;
 mod upstream_headers;

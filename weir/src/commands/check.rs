@@ -113,5 +113,12 @@ pub(crate) fn summary(config: &Config) -> String {
         let class = config.class_name(class);
         let _written = writeln!(told, "warning: class {class}, match[{place}]: never used, because {what}");
     }
+    if let Some((plan, class)) = config.lost_with_process() {
+        let (plan, class) = (config.plan_name(plan), config.class_name(class));
+        let _written = writeln!(
+            told,
+            "warning: plan {plan}, class {class}: counts of a day or longer are lost when the gateway's process ends, because there is no fleet"
+        );
+    }
     told
 }

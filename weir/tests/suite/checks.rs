@@ -57,6 +57,33 @@ fn a_match_that_an_earlier_one_hides_is_warned_of() {
 }
 
 #[test]
+fn a_count_of_a_day_or_longer_that_is_lost_with_the_process_is_warned_of() {
+    const NONE: &str = "";
+    let fleet = r#", "fleet": {"cluster": "ledger", "on_unavailable": "deny"}"#;
+    let acme = r#", "subscribers": [{"id": "acme", "plan": "free", "limits": {"standard": ["100/day"]}}]"#;
+    //  the quota of the plan, other fields, whether a warning is printed
+    let rows = [
+        (r#""60/minute""#, NONE, false),
+        (r#"{"limit": 1000, "window": "23h"}"#, NONE, false),
+        (r#""60/minute", {"limit": 1000, "window": "24h"}"#, NONE, true),
+        (r#""1000/week""#, NONE, true),
+        (r#""1000/month""#, NONE, true),
+        (r#""1000/billing_year""#, NONE, true),
+        (r#""1000/month""#, fleet, false),
+        (r#"{"limit": 1000, "window": "month", "mode": "shadow"}"#, NONE, false),
+        (r#""60/minute""#, acme, true),
+    ];
+    for (quotas, fields, is_warned_of) in rows {
+        let json = format!(r#"{{"plans": {{"free": {{"standard": [{quotas}]}}}}{fields}}}"#);
+        let (code, told, problem) = check(&json);
+        assert_eq!((code, problem.as_str()), (0, ""), "{json}: {told}");
+        let warnings: Vec<_> = told.lines().filter(|line| line.starts_with("warning")).collect();
+        let expected = "warning: plan free, class standard: counts of a day or longer are lost when the gateway's process ends, because there is no fleet";
+        assert_eq!(warnings, vec![expected; usize::from(is_warned_of)], "{json}");
+    }
+}
+
+#[test]
 fn what_the_filter_refuses_is_refused_with_its_message_and_a_place() {
     let rows = [
         (r#"{"plan": {}}"#, "FILE: plan: unknown field, did you mean plans?"),
