@@ -341,6 +341,6 @@ mod tests {
                 examples += 1;
             }
         }
-        assert_eq!(examples, 12);
+        assert_eq!(examples, 13);
     }
 }

@@ -32,7 +32,7 @@ const SWITCH: &str = "(no value)";
 const ANY: &str = "any text is accepted";
 
 //  command, option, accepted value, refused value, reason in the message
-const TABLE: [(&str, &str, &str, &str, &str); 48] = [
+const TABLE: [(&str, &str, &str, &str, &str); 50] = [
     ("", "--log-format", "json", "xml", "text, json"),
     (
         "serve",
@@ -69,6 +69,8 @@ const TABLE: [(&str, &str, &str, &str, &str); 48] = [
     ("keys create", "--plan", "free", "Free", "\"Free\""),
     ("keys create", "--plans", "gold,pro", "pro,Gold", "\"Gold\""),
     ("keys create", "--limits", "standard=5/minute", "standard=5", "\"5\""),
+    ("keys create", "--limits-file", "{folder}/limits", "{folder}/token", "token: expected quotas by class"),
+    ("keys create", "--billing-anchor", "2026-01-31", "2026-02-31", "expected an instant such as"),
     ("keys create", "--workspace", "{workspace}", "ws_none", "no workspace has the id ws_none"),
     ("keys create", "--json", SWITCH, "maybe", ""),
     ("keys list", "--database", DATABASE.1, "weir.db", "expected sqlite:<file>"),
@@ -106,7 +108,9 @@ impl Prepared {
         prepared.workspace = seeded["workspace"].as_str().unwrap().to_owned();
         prepared.key = seeded["keys"][0]["id"].as_str().unwrap().to_owned();
         prepared.succeed(&["domains", "assign", "--workspace", "{workspace}", "assigned.test"]);
-        for (name, content) in [("token", "t"), ("test.db-clicks", "")] {
+        for (name, content) in
+            [("token", "t"), ("limits", r#"{"standard": ["5/week"]}"#), ("test.db-clicks", "")]
+        {
             fs::write(prepared.folder.path().join(name), content).unwrap();
         }
         prepared
@@ -115,7 +119,7 @@ impl Prepared {
     /// The same in another folder, for one command.
     fn copy(&self) -> Self {
         let folder = TempDir::new().unwrap();
-        for name in ["test.db", "token", "test.db-clicks"] {
+        for name in ["test.db", "token", "limits", "test.db-clicks"] {
             fs::copy(self.folder.path().join(name), folder.path().join(name)).unwrap();
         }
         Self { folder, workspace: self.workspace.clone(), key: self.key.clone() }
