@@ -92,8 +92,11 @@ async fn options_that_cannot_be_used_are_refused_at_the_start() {
         (vec!["--token", ""], "a token is printable ASCII"),
         (vec!["--store", "redis://127.0.0.1:1,redis://127.0.0.1:2"], "several addresses need --cluster"),
         (vec!["--store", "memory", "--cluster"], "memory cannot be a cluster"),
-        (vec!["--store", "memory,redis://127.0.0.1:1", "--cluster"], "expected memory or redis[s]://"),
-        (vec!["--store", "http://127.0.0.1"], "expected memory or redis[s]://"),
+        (
+            vec!["--store", "memory,redis://127.0.0.1:1", "--cluster"],
+            "expected memory, file:<path> or redis[s]://",
+        ),
+        (vec!["--store", "http://127.0.0.1"], "expected memory, file:<path> or redis[s]://"),
         (
             vec!["--store", "redis://127.0.0.1:1", "--store-ca", "/nowhere/ca"],
             "--store-ca /nowhere/ca: No such file",
@@ -113,7 +116,10 @@ async fn options_that_cannot_be_used_are_refused_at_the_start() {
             vec!["--store", "rediss://127.0.0.1:1", "--store-cert", &words, "--store-key", &words],
             "the file has no certificate",
         ),
-        (vec!["--store", "redis://127.0.0.1:1,127.0.0.1:2", "--cluster"], "expected memory or redis[s]://"),
+        (
+            vec!["--store", "redis://127.0.0.1:1,127.0.0.1:2", "--cluster"],
+            "expected memory, file:<path> or redis[s]://",
+        ),
         (vec!["--key-prefix", "{a}"], "expected letters, digits"),
         (vec!["--metrics-listen", "127.0.0.1"], "invalid socket address"),
         (vec!["--metrics-listen", "192.0.2.1:1"], "--metrics-listen 192.0.2.1:1"),
