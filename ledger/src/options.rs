@@ -10,8 +10,8 @@ use crate::tokens::Token;
 /// The options of the service.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A store that several processes share is Redis or Valkey, version 7.0 or later, and should serve nothing else. Sentinel
-is not supported: use a cluster, or an address that always leads to the master.
+A store that several processes share is Redis or Valkey, version 7.0 or later, and should serve nothing else.
+Sentinel is not supported: use a cluster, or an address that always leads to the master.
 
 Examples:
   weir-ledger serve
