@@ -14,7 +14,7 @@ const RELEASE: &str = "WEIR_DIST";
 /// The repository. Programs of a release were built elsewhere, and are run in it.
 ///
 /// # Panics
-/// When a release is used, and there is no current folder.
+/// If a release is used, and the current folder does not exist.
 #[must_use]
 pub fn root() -> &'static Path {
     static ROOT: LazyLock<PathBuf> = LazyLock::new(|| match std::env::var_os(RELEASE) {

@@ -97,7 +97,7 @@ impl Process {
 /// Time that the threads of a process have run so far: the first number of proc_pid_schedstat(5), in nanoseconds.
 ///
 /// # Errors
-/// When the process has ended, or where there is no such file.
+/// If the process has ended, or the system has no such file.
 pub fn cpu_time(process: u32) -> anyhow::Result<Duration> {
     let mut spent = Duration::ZERO;
     for thread in std::fs::read_dir(format!("/proc/{process}/task"))? {

@@ -37,7 +37,7 @@ pub(crate) const UNITS: [(&str, &str, u32); 9] = [
 pub struct Anchor(u32);
 
 impl Anchor {
-    /// The place of a date, as year from 1970 on, month and day, and of a second of it. `None` if there is no such day.
+    /// The place of a second of a day, which is given by its year from 1970 on, month and day. `None` if there is no such day.
     pub(crate) fn of((year, month, day): (u32, u32, u32), second: u32) -> Option<Self> {
         let (month, day) = (month.checked_sub(1).filter(|month| *month < 12)?, day.checked_sub(1)?);
         let since_1970 = u64::from(year.checked_sub(1970)? * 12 + month);

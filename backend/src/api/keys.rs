@@ -52,13 +52,13 @@ pub enum InvalidLimits {
         /// The plan.
         plan: String,
     },
-    /// The text is no JSON of limits.
+    /// The text is not JSON, or not that of limits.
     #[error(r#"expected quotas by class, as `limits` of a subscriber in the gateway's configuration, such as {{"standard": ["5000/minute"]}}: {problem}"#)]
     Json {
         /// What is wrong.
         problem: String,
     },
-    /// It is no instant.
+    /// The text is not an instant.
     #[error(
         "{instant:?}: expected an instant such as 2026-01-31T09:30:00Z, or a date such as 2026-01-31, from 1970 on"
     )]

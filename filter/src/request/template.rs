@@ -10,7 +10,7 @@ pub struct Template {
     has_names: bool,
 }
 
-/// Why a text is no template.
+/// Why a text is not a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     /// It does not start with `/`.
@@ -21,7 +21,7 @@ pub enum TemplateError {
         "* stands for nothing here; write {{name}} for any one segment, and path_prefix for everything below a path"
     )]
     Star,
-    /// A brace is not the first or the last character of a segment, or there is no name in between.
+    /// Braces enclose less than a segment, or nothing.
     #[error("a name in braces stands for a whole segment, as in /users/{{id}}/reports")]
     Brace,
 }
@@ -34,7 +34,7 @@ impl Template {
     /// Reads a template.
     ///
     /// # Errors
-    /// If the text is none.
+    /// If the text is not a template.
     pub fn new(text: String) -> Result<Self, TemplateError> {
         if !text.starts_with('/') {
             return Err(TemplateError::NoSlash);
