@@ -16,6 +16,7 @@ mod costs;
 mod fleet;
 mod modes;
 mod outages;
+mod periods;
 mod refusals;
 mod sizing;
 #[path = "../../../ledger/tests/suite/store.rs"]
