@@ -31,6 +31,8 @@ static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 pub(crate) enum Store {
     /// A single ledger's memory.
     Memory,
+    /// A single ledger's file, in this folder.
+    File(TempDir),
     /// A Redis.
     Alone(Redis),
     /// Three masters with a replica each.
@@ -38,6 +40,10 @@ pub(crate) enum Store {
 }
 
 impl Store {
+    pub(crate) fn file() -> Self {
+        Self::File(tempfile::tempdir().unwrap())
+    }
+
     pub(crate) fn redis() -> Self {
         Self::Alone(RUNTIME.block_on(Redis::start()))
     }
@@ -55,7 +61,7 @@ impl Store {
     pub(crate) fn alone(&mut self) -> &mut Redis {
         match self {
             Self::Alone(redis) => redis,
-            Self::Memory | Self::Cluster(_) => panic!("not a Redis alone"),
+            Self::Memory | Self::File(_) | Self::Cluster(_) => panic!("not a Redis alone"),
         }
     }
 
@@ -85,6 +91,7 @@ impl Store {
     fn options(&self) -> Vec<String> {
         match self {
             Self::Memory => vec!["memory".to_owned()],
+            Self::File(folder) => vec![format!("file:{}", folder.path().join("ledger.db").display())],
             Self::Alone(redis) => vec![redis.url()],
             Self::Cluster(cluster) => vec![cluster.url(), "--cluster".to_owned()],
         }

@@ -13,6 +13,7 @@ mod alone {
 mod basics;
 mod clients;
 mod costs;
+mod durable;
 mod fleet;
 mod modes;
 mod outages;
