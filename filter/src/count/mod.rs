@@ -8,6 +8,7 @@ pub mod fingerprint;
 pub mod holding;
 pub mod levels;
 mod pace;
+pub(crate) mod rate;
 pub mod settle;
 pub mod shared_data;
 pub mod swap;
