@@ -12,9 +12,9 @@ use crate::store::{Store, StoreError};
 /// Maximum wait for a count.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Counts on a connection for analytics, with their time limit.
+/// Counts within the time limit of analytics.
 async fn count(store: &Store, now: Timestamp) -> Result<OutboxBacklog, StoreError> {
-    let mut reader = store.reader().await?;
+    let mut reader = store.reader_for_metrics().await?;
     store.outbox_backlog(&mut reader, now).await
 }
 

@@ -187,6 +187,7 @@ fn encode(size: u32, rows: &[u8], colors: [[u8; 3]; 2]) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
+    use std::sync::mpsc;
 
     use axum::body::Body;
     use axum::http::Request;
@@ -209,8 +210,15 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn one_image_is_drawn_at_a_time_and_others_wait_for_a_while() {
+    #[test]
+    fn one_image_is_drawn_at_a_time_and_others_wait_for_a_while() {
+        // With a single thread that draws, a test decides when it does.
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().max_blocking_threads(1).build().unwrap();
+        runtime.block_on(one_image_at_a_time());
+    }
+
+    async fn one_image_at_a_time() {
         let store = Sample::new().await.store;
         let backend = Backend::start(store, Clock::system(), Settings::new(public()));
         let (app, router) = (backend.front().app, backend.router());
@@ -218,11 +226,15 @@ mod tests {
             let request = Request::get(format!("/qr?{query}")).body(Body::empty()).unwrap();
             router.clone().oneshot(request)
         };
+        let (draw, told) = mpsc::channel::<()>();
+        let waiting = tokio::task::spawn_blocking(move || told.recv());
         {
             let mut client = pin!(get("url=x"));
             assert!(futures_util::poll!(client.as_mut()).is_pending());
         }
-        assert_eq!(app.drawing.available_permits(), 0, "the client has disconnected, and the thread draws");
+        assert_eq!(app.drawing.available_permits(), 0, "the client has disconnected, and the image is drawn");
+        draw.send(()).unwrap();
+        waiting.await.unwrap().unwrap();
         let turn = app.drawing.acquire().await.unwrap();
         //  request, status without a turn
         let (byte_mode, alphanumeric) = ("a".repeat(1_274), "A".repeat(1_853));

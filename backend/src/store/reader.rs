@@ -32,9 +32,6 @@ const GRACE: Duration = Duration::from_secs(5);
 #[cfg(feature = "postgres")]
 const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
-/// The connection over which metrics count. It is none of the customers', who would otherwise wait for it.
-const FOR_METRICS: u32 = 1;
-
 /// Settings for analytics queries.
 #[derive(Clone, Copy, Debug)]
 pub struct Analytics {
@@ -54,6 +51,8 @@ impl Default for Analytics {
 #[derive(Clone, Debug)]
 pub(super) struct Readers {
     pool: Pool,
+    /// One connection, over which metrics count. It is none of the customers', who would otherwise wait for it.
+    for_metrics: Pool,
     /// Held by each query, and by a checkpoint that lets them wait.
     run: Arc<RwLock<()>>,
     /// Time limit of a query.
@@ -92,18 +91,20 @@ impl Readers {
     /// Opens connections to a SQLite file, and prepares them with pragmas.
     pub(super) async fn sqlite(url: &str, analytics: Analytics, pragmas: String) -> Result<Self, StoreError> {
         let options = SqliteConnectOptions::from_str(url)?.with_regexp();
-        let pool = SqlitePoolOptions::new()
-            .max_connections(analytics.readers + FOR_METRICS)
-            .test_before_acquire(false);
-        let pool = pool.after_connect(move |connection, _| {
+        let pool = |connections| {
+            let options = SqlitePoolOptions::new().max_connections(connections).test_before_acquire(false);
             let pragmas = pragmas.clone();
-            Box::pin(async move {
-                connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(pragmas))).await?;
-                Ok(())
+            options.after_connect(move |connection, _| {
+                let pragmas = pragmas.clone();
+                Box::pin(async move {
+                    connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(pragmas))).await?;
+                    Ok(())
+                })
             })
-        });
-        let pool = Pool::Sqlite(pool.connect_with(options).await?);
-        Ok(Self { pool, run: Arc::default(), timeout: analytics.timeout })
+        };
+        let for_metrics = Pool::Sqlite(pool(1).connect_lazy_with(options.clone()));
+        let pool = Pool::Sqlite(pool(analytics.readers).connect_with(options).await?);
+        Ok(Self { pool, for_metrics, run: Arc::default(), timeout: analytics.timeout })
     }
 
     /// Opens connections to PostgreSQL.
@@ -111,24 +112,28 @@ impl Readers {
     pub(super) async fn postgres(url: &str, analytics: Analytics) -> Result<Self, StoreError> {
         let options = AnyConnectOptions::from_str(url)?;
         let timeout = analytics.timeout;
-        let pool = pool_of(analytics.readers + FOR_METRICS).after_connect(move |connection, _| {
-            Box::pin(async move {
-                connection.execute(set_statement_timeout("SESSION", timeout)).await?;
-                // Otherwise a query would run in several processes, and the number of a workspace's queries would not bound what they
-                // take from other customers.
-                connection.execute("SET max_parallel_workers_per_gather = 0").await?;
-                Ok(())
+        let pool = |connections| {
+            pool_of(connections).after_connect(move |connection, _| {
+                Box::pin(async move {
+                    // Otherwise a query would run in several processes, and the number of a workspace's queries would not bound what
+                    // they take from other customers.
+                    connection.execute("SET max_parallel_workers_per_gather = 0").await?;
+                    // Last, because it bounds what follows it.
+                    connection.execute(set_statement_timeout("SESSION", timeout)).await?;
+                    Ok(())
+                })
             })
-        });
-        let pool = Pool::Postgres(pool.connect_with(options).await?);
-        Ok(Self { pool, run: Arc::default(), timeout })
+        };
+        let for_metrics = Pool::Postgres(pool(1).connect_lazy_with(options.clone()));
+        let pool = Pool::Postgres(pool(analytics.readers).connect_with(options).await?);
+        Ok(Self { pool, for_metrics, run: Arc::default(), timeout })
     }
 
-    async fn acquire(&self) -> Result<Reader, StoreError> {
+    async fn acquire(&self, pool: &Pool) -> Result<Reader, StoreError> {
         let runs = Arc::clone(&self.run).read_owned().await;
         // The time limit starts when there is a connection.
         let limit = || Instant::now() + self.timeout;
-        let (transaction, deadline) = match &self.pool {
+        let (transaction, deadline) = match pool {
             Pool::Sqlite(pool) => {
                 let mut transaction = pool.begin().await?;
                 let deadline = limit();
@@ -150,21 +155,22 @@ impl Readers {
         self.run.write().await
     }
 
-    /// The connections. The maximum is that of customers.
+    /// The connections for customers.
     pub(super) fn state(&self) -> PoolState {
-        let state = match &self.pool {
+        match &self.pool {
             Pool::Sqlite(pool) => pool_state("analytics", pool),
             #[cfg(feature = "postgres")]
             Pool::Postgres(pool) => pool_state("analytics", pool),
-        };
-        PoolState { max: state.max - FOR_METRICS, ..state }
+        }
     }
 
     pub(super) async fn close(&self) {
-        match &self.pool {
-            Pool::Sqlite(pool) => pool.close().await,
-            #[cfg(feature = "postgres")]
-            Pool::Postgres(pool) => pool.close().await,
+        for pool in [&self.for_metrics, &self.pool] {
+            match pool {
+                Pool::Sqlite(pool) => pool.close().await,
+                #[cfg(feature = "postgres")]
+                Pool::Postgres(pool) => pool.close().await,
+            }
         }
     }
 }
@@ -173,7 +179,12 @@ impl Store {
     /// A connection for a query that may take long: an analytics query, a search, or a list. Its time limit starts when there is a
     /// connection.
     pub(crate) async fn reader(&self) -> Result<Reader, StoreError> {
-        self.readers.acquire().await
+        self.readers.acquire(&self.readers.pool).await
+    }
+
+    /// As [`Self::reader`], for metrics.
+    pub(crate) async fn reader_for_metrics(&self) -> Result<Reader, StoreError> {
+        self.readers.acquire(&self.readers.for_metrics).await
     }
 }
 

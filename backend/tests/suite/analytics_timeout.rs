@@ -60,6 +60,7 @@ async fn a_statement_of_postgresql_has_the_time_that_the_earlier_ones_have_left(
     // The first and the last statement of the query wait for these, each for less than the time limit.
     let locks = [lock("retention").await, lock("links").await];
     let unlock = async {
+        service.database().waits_for_locks(1).await;
         for connection in locks {
             tokio::time::sleep(timeout * 7 / 10).await;
             drop(connection);

@@ -33,9 +33,12 @@ fn serve(bounds: Bounds, router: impl Handler) -> (String, watch::Sender<bool>) 
     (address, stop)
 }
 
-async fn is_answered(stream: &mut TcpStream) -> bool {
+/// Far more than an answer takes.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+async fn is_answered_within(time: Duration, stream: &mut TcpStream) -> bool {
     let mut bytes = [0; 1024];
-    let read = timeout(Duration::from_millis(500), stream.read(&mut bytes)).await;
+    let read = timeout(time, stream.read(&mut bytes)).await;
     read.is_ok_and(|read| bytes[..read.unwrap()].starts_with(b"HTTP/1.1 200"))
 }
 
@@ -49,11 +52,10 @@ async fn a_connection_beyond_the_bound_waits_until_another_is_closed() {
         stream.write_all(REQUEST).await.unwrap();
         streams.push(stream);
     }
-    for (stream, answered) in streams.iter_mut().zip([true, false]) {
-        assert_eq!(is_answered(stream).await, answered);
-    }
+    assert!(is_answered_within(PATIENCE, &mut streams[0]).await);
+    assert!(!is_answered_within(Duration::from_millis(500), &mut streams[1]).await);
     streams.remove(0);
-    assert!(is_answered(&mut streams[0]).await);
+    assert!(is_answered_within(PATIENCE, &mut streams[0]).await);
 }
 
 /// What a client holds of the server's memory before it has sent a request.
@@ -138,7 +140,8 @@ async fn beside_a_client_that_opens_and_closes_connections_requests_go_on_as_at_
 
 #[tokio::test]
 async fn a_client_that_reads_nothing_of_its_answer_is_given_up() {
-    let bounds = Bounds { write_timeout: Duration::from_millis(200), ..Bounds::default() };
+    // More than this process ever stands still on a busy machine.
+    let bounds = Bounds { write_timeout: Duration::from_secs(1), ..Bounds::default() };
     let router = Router::new().route("/", routing::get(|| async { vec![b'x'; LARGE] }));
     let (address, _stop) = serve(bounds, router);
     let read = async |pause| {
@@ -156,17 +159,17 @@ async fn a_client_that_reads_nothing_of_its_answer_is_given_up() {
         read
     };
     assert!(read(Duration::ZERO).await > LARGE);
-    assert!(read(Duration::from_secs(2)).await < LARGE);
+    assert!(read(Duration::from_secs(3)).await < LARGE);
 }
 
 /// To the server, a client that vanished without closing its connection is one that neither sends nor takes anything.
 #[tokio::test]
 async fn the_connection_of_a_client_that_vanished_is_closed() {
-    const PATIENCE: Duration = Duration::from_millis(300);
-    let settings = Settings { request_timeout: PATIENCE, ..settings() };
+    const LIMIT: Duration = Duration::from_secs(1);
+    let settings = Settings { request_timeout: LIMIT, ..settings() };
     let service = Service::with_settings(Database::sqlite(), settings).await;
     let router = service.backend.router().route("/large", routing::get(|| async { vec![b'x'; LARGE] }));
-    let bounds = Bounds { connections: 1, write_timeout: PATIENCE, header_timeout: PATIENCE };
+    let bounds = Bounds { connections: 1, write_timeout: LIMIT, header_timeout: LIMIT };
     let (address, _stop) = serve(bounds, router);
     let healthz = "GET /healthz HTTP/1.1\r\nhost: s.test\r\n\r\n";
     let body = format!(
@@ -185,13 +188,13 @@ async fn the_connection_of_a_client_that_vanished_is_closed() {
         let mut gone = TcpStream::connect(&address).await.unwrap();
         gone.write_all(sent.as_bytes()).await.unwrap();
         if is_answered_before {
-            assert!(is_answered(&mut gone).await);
+            assert!(is_answered_within(PATIENCE, &mut gone).await);
         }
         // There is room for one connection.
         let mut next = TcpStream::connect(&address).await.unwrap();
         next.write_all(healthz.as_bytes()).await.unwrap();
         let mut bytes = [0; 12];
-        let answered = timeout(Duration::from_secs(10), next.read_exact(&mut bytes)).await;
+        let answered = timeout(PATIENCE, next.read_exact(&mut bytes)).await;
         answered.unwrap_or_else(|_| panic!("{vanished}: the connection is kept")).unwrap();
         assert_eq!(&bytes, b"HTTP/1.1 200", "{vanished}");
         drop(gone);

@@ -83,6 +83,21 @@ impl Database {
         connection
     }
 
+    /// Returns once this number of PostgreSQL's connections to this database wait for a lock.
+    pub(crate) async fn waits_for_locks(&self, connections: i64) {
+        let mut connection = self.connect().await;
+        let waiting = "SELECT COUNT(*) FROM pg_stat_activity
+                       WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        let waits = async {
+            while sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut connection).await.unwrap()
+                < connections
+            {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(Duration::from_secs(60), waits).await.expect("they wait for a lock");
+    }
+
     pub(crate) fn is_sqlite(&self) -> bool {
         self.folder.is_some()
     }

@@ -262,8 +262,12 @@ async fn clicks_count_once_and_their_events_keep_their_ids_if_the_answer_to_a_co
     proxy.broken().await;
     let recorded = "SELECT COUNT(*) FROM clicks";
     let mut connection = direct.connect().await;
-    let recorded: i64 = sqlx::query_scalar(recorded).fetch_one(&mut connection).await.unwrap();
-    assert!(recorded > 1, "the commit has arrived");
+    let arrived = async {
+        while sqlx::query_scalar::<_, i64>(recorded).fetch_one(&mut connection).await.unwrap() < 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(DEADLINE, arrived).await.expect("the commit has arrived");
     proxy.set(Way::Open);
     timeout(Duration::from_secs(60), service.backend.flush_clicks()).await.unwrap();
     assert_eq!(service.get("/analytics").await.body["clicks"], CLICKS);

@@ -219,7 +219,7 @@ fn value_of(metrics: &str, series: &str) -> Option<i64> {
 }
 
 async fn within(waiting: impl Future<Output = ()>) {
-    tokio::time::timeout(Duration::from_secs(20), waiting).await.expect("the gauges show it within 20 s");
+    tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("the gauges show it within a minute");
 }
 
 async fn what_waits_is_gauged(database: Database) {
@@ -235,7 +235,7 @@ async fn what_waits_is_gauged(database: Database) {
         if expected.iter().all(|(series, value)| value_of(&metrics, series) == Some(*value)) {
             return;
         }
-        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
     };
     let outbox = |state: &str| {
         let name = "weir_backend_outbox";
@@ -341,7 +341,7 @@ async fn scrapes_share_one_count_of_the_outbox_and_take_no_connection_from_reque
         let series = format!("weir_backend_connections{{pool=\"{pool}\",state=\"used\"}}");
         scrapes.iter().map(|metrics| value_of(metrics, &series).unwrap()).max()
     };
-    assert_eq!(used("analytics"), Some(1));
+    assert_eq!(used("analytics"), Some(0));
     // The sender of webhooks waits for the lock, too.
     assert!(used("main") < Some(4), "{:?}", used("main"));
     assert_eq!(service.get("/tags").await.status, 200);

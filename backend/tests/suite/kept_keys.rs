@@ -103,26 +103,17 @@ async fn a_key_that_is_being_kept_for_a_workspace_is_taken_from_the_others() {
             UPDATE links SET workspace_seq = 0, domain = '', key_folded = id WHERE key_folded = 'sale'";
         deletion.execute(sqlx::raw_sql(delete)).await.unwrap();
         let link = json!({"url": format!("https://b.test/{method}"), "key": "sale"});
-        let theirs = service.call_as(&other, method.clone(), path, Some(&link));
-        let commit = async {
-            waits_for_a_lock(&service).await;
-            deletion.execute("COMMIT").await.unwrap();
-        };
-        let (theirs, ()) = tokio::join!(theirs, commit);
+        let mut theirs = Box::pin(service.call_as(&other, method.clone(), path, Some(&link)));
         // The check of an update sees the link until the deletion is committed, and refuses it without waiting.
+        let early = tokio::select! {
+            answer = &mut theirs => Some(answer),
+            () = service.database().waits_for_locks(1) => None,
+        };
+        deletion.execute("COMMIT").await.unwrap();
+        let theirs = match early {
+            Some(answer) => answer,
+            None => theirs.await,
+        };
         assert_eq!(theirs.error(), taken, "{method} {path}");
     }
-}
-
-/// Waits until a connection of the service waits for another transaction.
-async fn waits_for_a_lock(service: &Service) {
-    let mut connection = service.database().connect().await;
-    let waiting = "SELECT COUNT(*) FROM pg_locks WHERE NOT granted";
-    let waits = async {
-        while sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut connection).await.unwrap() == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    // One that waits for nothing has been answered by then.
-    let _ended = tokio::time::timeout(Duration::from_secs(2), waits).await;
 }

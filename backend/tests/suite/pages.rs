@@ -1,12 +1,10 @@
 //! Pages of links in any order and at any depth.
 
-use std::time::Duration;
-
 use axum::http::StatusCode;
 use backend::Click;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use sqlx::Executor;
+use sqlx::{Connection, Executor};
 
 use crate::database::{Database, on_both_databases};
 use crate::service::Service;
@@ -68,8 +66,7 @@ async fn a_deep_page_neither_keeps_nor_writes_the_links_before_it() {
     const MIB: u64 = 1024 * 1024;
     let database = Database::sqlite();
     let caller = Caller::new(make_key(&database.url));
-    let process = Process::start(&database.url);
-    // A hundred megabytes.
+    // A hundred megabytes, before the process starts, which would write them from the log into the file.
     let mut connection = database.connect().await;
     sqlx::query(
         "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
@@ -80,6 +77,8 @@ async fn a_deep_page_neither_keeps_nor_writes_the_links_before_it() {
     .execute(&mut connection)
     .await
     .unwrap();
+    connection.close().await.unwrap();
+    let process = Process::start(&database.url);
     let page = async |page: usize| {
         let url = process.url(&format!("/links?sortBy=clicks&pageSize=1&page={page}"));
         caller.json(Method::GET, url, &Value::Null).await.unwrap()[0]["id"].clone()
@@ -109,13 +108,13 @@ async fn a_client_that_asks_for_the_links_after_the_last_one_misses_none() {
     };
     let creations = async {
         let second = async {
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            service.database().waits_for_locks(1).await;
             service.post("/links/bulk", &untold).await
         };
         tokio::join!(service.post("/links", &told), second)
     };
     let polls = async {
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        service.database().waits_for_locks(2).await;
         poll(&mut known).await;
         busy.execute("ROLLBACK").await.unwrap();
     };

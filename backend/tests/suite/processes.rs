@@ -66,15 +66,7 @@ async fn two_processes_that_start_on_an_empty_database_create_its_schema_once() 
         tokio::task::spawn_blocking(move || Process::start(&url))
     };
     let (first, second) = (start(), start());
-    let mut connection = database.connect().await;
-    let waiting = "SELECT COUNT(*) FROM pg_stat_activity
-                   WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    let both_wait = async {
-        while sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut connection).await.unwrap() < 2 {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), both_wait).await.unwrap();
+    database.waits_for_locks(2).await;
     lock.execute("ROLLBACK").await.unwrap();
     let processes = [first.await.unwrap(), second.await.unwrap()];
 
@@ -84,7 +76,7 @@ async fn two_processes_that_start_on_an_empty_database_create_its_schema_once() 
         assert_eq!(links, Some(json!([])));
     }
     let versions = "SELECT COUNT(*) FROM schema_version";
-    assert_eq!(sqlx::query_scalar::<_, i64>(versions).fetch_one(&mut connection).await.unwrap(), 1);
+    assert_eq!(sqlx::query_scalar::<_, i64>(versions).fetch_one(&mut lock).await.unwrap(), 1);
 }
 
 #[tokio::test]

@@ -12,6 +12,8 @@ use crate::store::{ENGINES, Redis, until};
 
 /// The longest that most requests take while it is known that the store is away: far less than the store's time limit.
 const AT_ONCE: Duration = Duration::from_millis(50);
+/// For how long a new epoch grants nothing.
+const SETTLING: Duration = Duration::from_secs(2);
 /// Within how long the service answers after the store is back.
 const BACK: Duration = Duration::from_millis(700);
 
@@ -174,11 +176,15 @@ async fn a_store_that_is_restarted_with_its_data_begins_an_epoch_and_loses_no_sh
         let before = ledger.epoch().await;
         assert_eq!(ledger.state(1, &[ask(1, 1, 0, 4, 4, 10)]).await[0]["share"], 4);
         redis.kill();
+        let killed = Instant::now();
         redis.run().await;
         until("an epoch begins", async || ledger.epoch().await.is_some_and(|epoch| Some(epoch) != before))
             .await;
         let settling = ledger.state(2, &[ask(1, 1, 0, 9, 9, 10)]).await;
-        assert_eq!(settling, [json!({ "share": 0, "others": 4, "reset": 0, "settling": true })]);
+        // A busy machine may take longer to get here than the ledger to settle.
+        if killed.elapsed() < SETTLING {
+            assert_eq!(settling, [json!({ "share": 0, "others": 4, "reset": 0, "settling": true })]);
+        }
         let mut seq = 1;
         until("it has settled", async || {
             seq += 1;

@@ -7,6 +7,7 @@ mod alone {
     mod costs;
     mod edges;
     mod floods;
+    mod outages;
     mod recovery;
     mod stubbed;
 }

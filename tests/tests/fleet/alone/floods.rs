@@ -54,15 +54,15 @@ fn a_key_with_nothing_left_costs_one_statement_of_each_gateway_in_a_term() {
     let (answers, passed) = flood(2 * TERM);
     let statements = fleet.statements() - before;
     println!("{answers} requests and {statements} statements in two terms");
-    assert!(answers > 16_000 && passed == 0, "{answers}, {passed} admitted");
     // The time begins and ends with one statement.
-    assert!(statements <= (3 * GATEWAYS) as f64, "{statements} statements in two terms");
+    let most = 3 * GATEWAYS;
+    assert!(answers > 100 * most && passed == 0, "{answers}, {passed} admitted");
+    assert!(statements <= most as f64, "{statements} statements in two terms");
 }
 
 /// Each of `customers` customers sends one request, one customer after the other.
 fn check_slow_keys(customers: usize) {
-    let near = Duration::from_millis(10);
-    let shape = Shape { store: Store::redis(), round_trip: near, ..Shape::default() };
+    let shape = Shape { store: Store::redis(), round_trip: FAR, ..Shape::default() };
     let fleet = Fleet::start(&policy(LIMIT, keys(customers)), shape);
     let (before, mut times) = (fleet.statements(), Vec::new());
     for (number, key) in keys(customers).enumerate() {
@@ -76,12 +76,12 @@ fn check_slow_keys(customers: usize) {
     let (median, statements) = (times[customers / 2], (fleet.statements() - before) / customers as f64);
     println!("{customers} customers: {statements} statements for a request, which takes {median:?}");
     assert!(statements <= 1.01, "{statements}");
-    assert!(median < Duration::from_millis(30), "{median:?}");
+    assert!((FAR..2 * FAR).contains(&median), "{median:?}");
 }
 
 #[test]
 fn a_slow_key_costs_one_statement_and_waits_one_round_trip() {
-    check_slow_keys(500);
+    check_slow_keys(250);
 }
 
 #[test]
