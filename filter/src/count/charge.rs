@@ -16,7 +16,7 @@ use crate::time::Timestamp;
 use crate::window::Window;
 
 /// Where a counter stands on one quota after a request was decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
     /// Units of the limit that are used, with those that other gateways of a fleet hold; may exceed a limit that was lowered.
     pub used: u32,
@@ -33,11 +33,16 @@ pub struct Standing {
 impl Standing {
     /// Where `count` stands on `quota`.
     pub(super) fn of(count: &Count, quota: &Quota, now: Timestamp) -> Self {
-        let Count { index, generation, mut flow, .. } = *count;
-        if !quota.window.is_shared() {
-            flow.tat = flow.tat.max(now.nanos());
-        }
-        Self { used: count.used(quota, now), index, generation, exhausted: false, flow }
+        let mut standing = Self { used: count.used(quota, now), flow: count.flow, ..Self::of_window(count) };
+        standing.flow.tat = standing.flow.tat.max(now.nanos());
+        standing
+    }
+
+    /// The same of a count of a window.
+    #[inline(always)]
+    fn of_window(count: &Count) -> Self {
+        let Count { used, index, generation, .. } = *count;
+        Self { used, index, generation, exhausted: false, flow: Flow::default() }
     }
 
     /// When all units of `quota`, whose standing this is, are there again, in UTC epoch seconds.
@@ -244,33 +249,58 @@ impl Charge<'_> {
         standings.clear();
         for quota in self.quotas.iter().take(MAX_QUOTAS) {
             if !quota.window.is_shared() {
-                record.clamp(quota);
+                let standing = self.check_rate(record, quota);
+                if quota.mode == Mode::Enforced && standing.exhausted {
+                    worst = Room::None;
+                }
+                standings.push(standing);
+                continue;
             }
             // The record was opened with the quotas, so it has a count for each.
             let Some(count) = record.count(quota.window) else { continue };
-            let (limit, used) = (quota.limit.get(), count.used(quota, at));
+            let limit = quota.limit.get();
             let room = match &self.shared {
-                Some(shared) if quota.mode == Mode::Enforced && quota.window.is_shared() => {
+                Some(shared) if quota.mode == Mode::Enforced => {
                     let (room, decided_by) = shared.room(count, self.cost, limit, at);
                     by = if by == By::Beyond { by } else { decided_by };
                     room
                 }
-                _ if used.checked_add(self.cost).is_none_or(|used| used > limit) => Room::None,
+                _ if count.used.checked_add(self.cost).is_none_or(|used| used > limit) => Room::None,
                 _ => Room::Enough,
             };
             if quota.mode == Mode::Enforced {
                 worst = worst.max(room);
             }
-            standings.push(Standing { exhausted: room == Room::None, ..Standing::of(count, quota, at) });
+            standings.push(Standing { exhausted: room == Room::None, ..Standing::of_window(count) });
         }
         (worst, by)
     }
 
+    #[cold]
+    fn check_rate(&self, record: &mut Record, quota: &Quota) -> Standing {
+        record.clamp(quota);
+        let at = record.at;
+        let standing = record.count(quota.window).map(|count| Standing::of(count, quota, at));
+        let standing = standing.unwrap_or_default();
+        Standing { exhausted: standing.left(quota) < self.cost, ..standing }
+    }
+
+    /// Charges a rate; in shadow mode only what an enforced one would take.
+    #[cold]
+    fn consume_rate(&self, record: &mut Record, quota: &Quota, standing: &mut Standing) {
+        let at = record.at;
+        if let (false, Some(rate), Some(count)) =
+            (standing.exhausted, quota.rate(), record.count(quota.window))
+        {
+            count.flow.charge(self.cost, rate, at);
+            *standing = Standing::of(count, quota, at);
+        }
+    }
+
     #[inline(always)]
     fn consume(&self, record: &mut Record, standings: &mut Standings) {
-        let at = record.at;
         if let Some(shared) = &self.shared {
-            let mut is_noted = record.name == Some(shared.name.0);
+            let (at, mut is_noted) = (record.at, record.name == Some(shared.name.0));
             for (place, quota) in self.quotas.iter().enumerate() {
                 if is_first_enforced(self.quotas, place)
                     && let Some(count) = record.count(quota.window)
@@ -285,14 +315,8 @@ impl Charge<'_> {
             }
         }
         for (quota, standing) in self.quotas.iter().zip(standings) {
-            if let Some(rate) = quota.rate() {
-                // In shadow mode it takes only what an enforced one would take.
-                if !standing.exhausted
-                    && let Some(count) = record.count(quota.window)
-                {
-                    count.flow.charge(self.cost, rate, at);
-                    *standing = Standing::of(count, quota, at);
-                }
+            if !quota.window.is_shared() {
+                self.consume_rate(record, quota, standing);
                 continue;
             }
             standing.used = standing.used.saturating_add(self.cost);

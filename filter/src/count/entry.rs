@@ -184,6 +184,8 @@ pub(crate) struct Record {
     counts: ArrayVec<Count, MAX_WINDOWS>,
     /// The counter's name in the fleet, if one shares it; 0 while it is not known.
     pub(crate) name: Option<u128>,
+    /// Whether one of the counts is that of a rate.
+    has_flows: bool,
     /// The entry without this record, as the next write leaves it.
     rest: Vec<u8>,
     /// The number of the next write.
@@ -220,6 +222,7 @@ impl Record {
         self.fingerprint = counter.fingerprint;
         self.counts.clear();
         self.name = None;
+        self.has_flows = false;
         self.rest.clear();
         self.at = now;
         self.moved = false;
@@ -303,7 +306,8 @@ impl Record {
                 let at = |count: Count| count.at(self.at, self.write, &mut false);
                 let live: ArrayVec<Count, MAX_WINDOWS> = stored.counts().filter_map(at).collect();
                 if !live.is_empty() {
-                    push_record(&mut self.rest, stored.fingerprint, &live, stored.name);
+                    let has_flows = live.iter().any(|count| !count.window.is_shared());
+                    push_record(&mut self.rest, stored.fingerprint, &live, (stored.name, has_flows));
                 }
                 !live.is_empty()
             };
@@ -365,6 +369,7 @@ impl Record {
                 }
             }
         }
+        self.has_flows = counts.iter().any(|count| !count.window.is_shared());
         let place = |count: &Count| quotas.iter().position(|quota| quota.window == count.window);
         counts.sort_by_key(|count| place(count).unwrap_or(MAX_QUOTAS));
     }
@@ -402,17 +407,22 @@ impl Record {
         let [a, b, c, d] = self.write.to_le_bytes();
         next.extend_from_slice(&[FORM, a, b, c, d]);
         next.extend_from_slice(&self.rest);
-        push_record(next, self.fingerprint, &self.counts, self.name);
+        push_record(next, self.fingerprint, &self.counts, (self.name, self.has_flows));
     }
 }
 
-fn push_record(next: &mut Vec<u8>, fingerprint: Fingerprint, counts: &[Count], name: Option<u128>) {
+fn push_record(
+    next: &mut Vec<u8>,
+    fingerprint: Fingerprint,
+    counts: &[Count],
+    (name, has_flows): (Option<u128>, bool),
+) {
     let [a, b, c, d, e, f, g, h] = fingerprint.get().to_le_bytes();
     let mut n = u8::try_from(counts.len()).unwrap_or(0);
     if name.is_some() {
         n |= SHARED;
     }
-    if counts.iter().any(|count| !count.window.is_shared()) {
+    if has_flows {
         n |= FLOWS;
     }
     next.extend_from_slice(&[a, b, c, d, e, f, g, h, n]);

@@ -81,6 +81,14 @@ fn cases() -> Vec<Case> {
             "two quotas",
             with(plain.clone(), "/plans/pro/standard", json!(["1000000/minute", "1000000000/month"])),
         ),
+        case(
+            "a rate",
+            with(
+                plain.clone(),
+                "/plans/pro/standard",
+                json!([{"rate": "1000000/second", "burst": 1_000_000}]),
+            ),
+        ),
         case("all headers", all_headers),
         case("a month and all headers", {
             let mut month = with(plain.clone(), "/plans/pro/standard", millions);
