@@ -63,7 +63,7 @@ fn a_key_with_nothing_left_costs_one_statement_of_each_gateway_in_a_term() {
 /// Each of `customers` customers sends one request, one customer after the other.
 fn check_slow_keys(customers: usize) {
     let shape = Shape { store: Store::redis(), round_trip: FAR, ..Shape::default() };
-    let fleet = Fleet::start(&policy(LIMIT, keys(customers)), shape);
+    let fleet = Fleet::start(&patient(policy(LIMIT, keys(customers))), shape);
     let (before, mut times) = (fleet.statements(), Vec::new());
     for (number, key) in keys(customers).enumerate() {
         let gateway = &fleet.gateways[number % fleet.gateways.len()];
