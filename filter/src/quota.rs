@@ -1,10 +1,11 @@
-//! Quotas: what may be used in a window, and how it is announced.
+//! Quotas: what may be used in a window or at a rate, and how it is announced.
 
 use core::num::NonZeroU32;
 use std::borrow::Cow;
 
 use serde::Serialize;
 
+use crate::count::rate::Rate;
 use crate::read::words;
 use crate::time::Timestamp;
 use crate::window::{Anchor, HOUR, Window};
@@ -19,14 +20,14 @@ words! {
     }
 }
 
-/// At most `limit` units in each `window`; the draft's `q` and `w`.
+/// At most `limit` units in each `window`, or at once, if that is a rate; the draft's `q` and `w`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quota {
     /// The policy's name in `RateLimit-Policy`, `RateLimit` and `violated-policies`.
     pub name: String,
-    /// Units in a window. A request uses the cost of its class.
+    /// Units in a window, or the burst of a rate. A request uses the cost of its class.
     pub limit: NonZeroU32,
-    /// The window.
+    /// The window, or the rate.
     pub window: Window,
     /// Whether it refuses.
     pub mode: Mode,
@@ -35,16 +36,32 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// What the quota allows in an hour: `limit` × 3600 / window, rounded down; of an hour and longer windows the limit itself.
+    /// What the quota allows in an hour: `limit` × 3600 / window, rounded down; of an hour and longer windows the limit itself. Of a rate it is
+    /// what flows back in an hour, at least 1.
     ///
     /// This is how the contract's two statements on `X-RateLimit-Limit` (a count per hour, of limits per minute) are both kept.
     #[must_use]
     pub fn per_hour(&self) -> u64 {
         let limit = u64::from(self.limit.get());
+        if let Some((units, seconds, _)) = self.window.rate() {
+            return (u64::from(units) * u64::from(HOUR) / u64::from(seconds.get())).max(1);
+        }
         match self.window.seconds() {
             Some(length) if length.get() < HOUR => limit * u64::from(HOUR) / u64::from(length.get()),
             Some(_) | None => limit,
         }
+    }
+
+    /// How its units flow back, if it is a rate.
+    #[inline(always)]
+    pub(crate) fn rate(&self) -> Option<Rate> {
+        self.window.flows_back().map(|unit| Rate::new(unit, self.limit.get()))
+    }
+
+    /// The seconds of its window at `now`, or from empty to full.
+    pub(crate) fn seconds(&self, now: Timestamp) -> u64 {
+        let period = self.window.at(now);
+        self.rate().map_or(period.end.saturating_sub(period.start), Rate::seconds)
     }
 }
 
@@ -71,7 +88,7 @@ impl QuotaSet {
     pub fn with_shared(mut quotas: Vec<Quota>, shared: Vec<Quota>) -> Self {
         let own = quotas.len();
         quotas.extend(shared);
-        let calendar = quotas.iter().any(|quota| quota.window.seconds().is_none());
+        let calendar = quotas.iter().any(|quota| quota.window.is_calendar());
         let policy = (!calendar).then(|| policy(&quotas, Timestamp::from_seconds(0)));
         Self { quotas, own, policy }
     }
@@ -121,24 +138,31 @@ impl QuotaSet {
 
 /// The value of `RateLimit-Policy` at `now`: `"standard";q=60;w=60`; of months and years `w` is the actual length.
 fn policy(quotas: &[Quota], now: Timestamp) -> String {
-    list(quotas.iter().map(|quota| {
-        let period = quota.window.at(now);
-        (quota, [("\";q=", quota.limit.get().into()), (";w=", period.end.saturating_sub(period.start))])
-    }))
+    list(
+        quotas.iter().map(|quota| {
+            (quota, [("\";q=", Some(quota.limit.get().into())), (";w=", Some(quota.seconds(now)))])
+        }),
+    )
 }
 
-/// The value of a header that lists the enforced quotas, each with two parameters: what stands before them, and their numbers.
-pub(crate) fn list<'q>(quotas: impl Iterator<Item = (&'q Quota, [(&'static str, u64); 2])>) -> String {
+/// The value of a header that lists the enforced quotas, each with two parameters: what stands before their numbers, and these, unless the
+/// parameter is left out.
+pub(crate) fn list<'q>(
+    quotas: impl Iterator<Item = (&'q Quota, [(&'static str, Option<u64>); 2])>,
+) -> String {
     let (mut value, mut digits) = (String::with_capacity(64), itoa::Buffer::new());
-    for (quota, [(first, number), (second, last_number)]) in quotas {
+    for (quota, parameters) in quotas {
         if quota.mode == Mode::Shadow {
             continue;
         }
-        let separator = if value.is_empty() { "\"" } else { ", \"" };
-        for part in [separator, &quota.name, first, digits.format(number), second] {
-            value.push_str(part);
+        value.push_str(if value.is_empty() { "\"" } else { ", \"" });
+        value.push_str(&quota.name);
+        for (name, number) in parameters {
+            if let Some(number) = number {
+                value.push_str(name);
+                value.push_str(digits.format(number));
+            }
         }
-        value.push_str(digits.format(last_number));
     }
     value
 }
@@ -146,7 +170,7 @@ pub(crate) fn list<'q>(quotas: impl Iterator<Item = (&'q Quota, [(&'static str, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::rate::QuotaTerms;
+    use crate::config::quota::QuotaTerms;
 
     #[test]
     fn the_hourly_figure_is_what_the_window_allows_in_an_hour() {

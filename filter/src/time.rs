@@ -51,6 +51,12 @@ impl Timestamp {
         self.0.saturating_sub(earlier.0)
     }
 
+    /// Nanoseconds since the epoch.
+    #[must_use]
+    pub const fn nanos(self) -> u64 {
+        self.0.as_nanos() as u64
+    }
+
     /// The low 32 bits of the nanoseconds since the epoch.
     #[must_use]
     pub const fn low_bits(self) -> u32 {

@@ -1,6 +1,6 @@
 //! When a window starts and ends.
 
-use core::num::NonZeroU32;
+use core::num::{NonZeroU32, NonZeroU64};
 use std::borrow::Cow;
 
 use crate::time::Timestamp;
@@ -18,6 +18,13 @@ const WEEKS: u32 = 1 << 28;
 const YEARS: u32 = 2 << 28;
 const BILLING_MONTHS: u32 = 3 << 28;
 const BILLING_YEARS: u32 = 4 << 28;
+/// A rate, whose other bits are these and how many units flow back in a unit of time, of which there are up to [`MAX_RATE`].
+const RATES: u32 = 5 << 28;
+const IN_SHADOW: u32 = 1 << 22;
+const RATE_UNIT: u32 = 1 << 20;
+
+/// The most units that flow back in a unit of time.
+pub const MAX_RATE: u32 = 1_000_000;
 
 /// The units of windows: the name, the letter that stands for it in a duration, and its [`Window::code`].
 pub(crate) const UNITS: [(&str, &str, u32); 9] = [
@@ -46,11 +53,11 @@ impl Anchor {
     }
 }
 
-/// The length of a quota's window; the draft's `w`.
+/// The length of a quota's window, or the rate at which its units flow back: what a count of it is about.
 ///
 /// Windows of a fixed length are aligned to the Unix epoch, so a day is a UTC day. Weeks begin on Monday, and months and years are the UTC
 /// calendar's: all workers and gateways agree on where a window starts without talking to each other. Billing months and years begin where the
-/// subscriber's [`Anchor`] says, which is a part of the window.
+/// subscriber's [`Anchor`] says, which is a part of the window. A rate has no windows: each unit flows back by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Window(u32);
 
@@ -96,10 +103,55 @@ impl Window {
         if self.0 & KIND == 0 { NonZeroU32::new(self.0) } else { None }
     }
 
-    /// Whether it lasts for a day or longer.
+    /// The rate of so many units in a second, a minute, an hour or a day, which is the first, second, third or fourth of [`UNITS`]. Quotas in shadow
+    /// mode take what an enforced one would take, and so have counts of their own.
+    #[must_use]
+    pub(crate) const fn of_rate(units: u32, unit: u32, in_shadow: bool) -> Self {
+        let shadow = if in_shadow { IN_SHADOW } else { 0 };
+        Self(RATES | shadow | unit * RATE_UNIT | units)
+    }
+
+    /// What a rate is made of: units that flow back in so many seconds, and the name of these; `None` for a window.
+    #[must_use]
+    pub fn rate(self) -> Option<(u32, NonZeroU32, &'static str)> {
+        if self.0 & KIND != RATES {
+            return None;
+        }
+        let units = self.0 % RATE_UNIT;
+        let (name, _, seconds) = UNITS.get(usize::try_from(self.0 / RATE_UNIT % 4).ok()?)?;
+        Some((units, NonZeroU32::new(*seconds)?, name))
+    }
+
+    /// The nanoseconds in which a unit of a rate flows back, rounded up; `None` for a window.
+    #[must_use]
+    #[inline(always)]
+    pub fn flows_back(self) -> Option<NonZeroU64> {
+        if self.0 & KIND == RATES { self.nanoseconds_of_a_unit() } else { None }
+    }
+
+    #[inline(never)]
+    fn nanoseconds_of_a_unit(self) -> Option<NonZeroU64> {
+        let (units, seconds, _) = self.rate()?;
+        NonZeroU64::new((u64::from(seconds.get()) * 1_000_000_000).div_ceil(u64::from(units.max(1))))
+    }
+
+    /// Whether the gateways of a fleet can share counts of it.
+    #[must_use]
+    #[inline(always)]
+    pub const fn is_shared(self) -> bool {
+        self.0 & KIND < RATES
+    }
+
+    /// Whether it lasts for a day or longer. The units of a rate are back bit by bit.
     #[must_use]
     pub fn is_long(self) -> bool {
-        self.seconds().is_none_or(|length| length.get() >= DAY)
+        self.is_shared() && self.seconds().is_none_or(|length| length.get() >= DAY)
+    }
+
+    /// Whether its length changes with the month or the year.
+    #[must_use]
+    pub fn is_calendar(self) -> bool {
+        self.is_shared() && self.seconds().is_none()
     }
 
     /// The window in which `now` falls.
@@ -123,6 +175,7 @@ impl Window {
     fn calendar_index_at(self, seconds: u64) -> u32 {
         match self {
             Self::CALENDAR_MONTH => month_at(seconds),
+            _ if !self.is_shared() => 0,
             _ => self.calendar().index_at(seconds),
         }
     }
@@ -170,7 +223,7 @@ impl Window {
         }
     }
 
-    /// The `u32` that stands for this window in a counter's record: its seconds, 0 for a month, and of others the kind in the highest bits.
+    /// The `u32` that stands for it in a counter's record: a window's seconds, 0 for a month, and of others the kind in the highest bits.
     #[must_use]
     pub const fn code(self) -> u32 {
         self.0
@@ -188,9 +241,12 @@ impl Window {
         UNITS.iter().find(|(name, ..)| *name == unit).map(|(.., code)| Self(*code))
     }
 
-    /// The end of a derived quota name: `minute`, `month`, `billing_month`, `90s`.
+    /// The end of a derived quota name: `minute`, `month`, `billing_month`, `90s`, `rate`.
     #[must_use]
     pub fn name(self) -> Cow<'static, str> {
+        if !self.is_shared() {
+            return Cow::Borrowed("rate");
+        }
         let code = if self.0 & KIND == 0 { self.0 } else { self.0 & KIND };
         match UNITS.iter().find(|(.., of_unit)| *of_unit == code) {
             Some((name, ..)) => Cow::Borrowed(name),

@@ -14,7 +14,7 @@ mod headers;
 mod leaf;
 mod operators;
 mod plans;
-pub mod rate;
+pub mod quota;
 mod requests;
 pub mod roster;
 mod service;
@@ -36,7 +36,7 @@ pub use self::headers::{AllowOrigin, HeaderOptions, LimitHeader, UpstreamHeaders
 pub(crate) use self::leaf::instant;
 pub use self::operators::OperatorSettings;
 pub use self::plans::{Catalog, Class, Entitlement, Entitlements, NO_PLAN};
-pub use self::rate::Grants;
+pub use self::quota::Grants;
 pub use self::requests::Match;
 use self::requests::check_path;
 pub use self::service::Secret;

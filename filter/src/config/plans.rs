@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::cost::{Cost, Refund};
 use super::leaf::{Name, PlanName};
-use super::rate::{Grant, Grants, QuotaTerms};
+use super::quota::{Grant, Grants, QuotaTerms};
 use super::requests::Match;
 use crate::count::entry::MAX_QUOTAS;
 use crate::quota::{Quota, QuotaSet};

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use super::leaf::Text;
-use super::rate::{Grant, Grants};
+use super::quota::{Grant, Grants};
 use crate::count::fingerprint::KeyDigest;
 use crate::read::fields;
 use crate::window::Anchor;

@@ -6,7 +6,7 @@ use super::headers::HeaderOptions;
 use super::leaf::{BasePath, MetadataPath, Name, Path, PlanName, PrefixBits, RefusalStatus};
 use super::operators::OperatorSettings;
 use super::plans::Class;
-use super::rate::Grants;
+use super::quota::Grants;
 use super::requests::Match;
 use super::strangers::StrangerPolicy;
 use super::subscribers::{CountBy, Subscriber};

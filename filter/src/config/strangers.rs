@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::leaf::Name;
 use super::plans::{Class, quota_set};
-use super::rate::QuotaTerms;
+use super::quota::QuotaTerms;
 #[cfg(feature = "schema")]
 use crate::count::entry::MAX_QUOTAS;
 use crate::quota::QuotaSet;

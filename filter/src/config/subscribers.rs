@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::digest::KeyHash;
 use super::leaf::Text;
 use super::plans::{Catalog, Class, Entitlement, Entitlements, for_each_class, quotas, replace};
-use super::rate::{Grant, Grants};
+use super::quota::{Grant, Grants};
 use super::roster::{Known, Owner, ParentTerms, Roster, Terms};
 use crate::count::entry::MAX_QUOTAS;
 use crate::count::fingerprint::{KeyDigest, Who};

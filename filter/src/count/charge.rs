@@ -8,30 +8,62 @@ use smallvec::SmallVec;
 use super::entry::{Count, MAX_QUOTAS, Record};
 use super::fingerprint::Who;
 use super::holding::{Beyond, Sharing, Stated, Verdict};
+use super::rate::Flow;
 use super::swap::Step;
 use crate::quota::{Mode, Quota};
 use crate::rules::{Rule, without};
 use crate::time::Timestamp;
-use crate::window::{Period, Window};
+use crate::window::Window;
 
 /// Where a counter stands on one quota after a request was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// Units of the limit that are used, with those that other gateways of a fleet hold; may exceed a limit that was lowered.
     pub used: u32,
-    /// The place in time of the window in which the request was counted.
+    /// The place in time of the window in which the request was counted; 0 for a rate.
     pub index: u32,
     /// The generation of the count in that window.
     pub generation: u32,
     /// Whether the request did not fit.
     pub exhausted: bool,
+    /// What is used of a rate. All of it is back at this instant at the earliest.
+    pub flow: Flow,
 }
 
 impl Standing {
-    /// The window in which the request was counted, of `quota`, whose standing this is.
+    /// Where `count` stands on `quota`.
+    pub(super) fn of(count: &Count, quota: &Quota, now: Timestamp) -> Self {
+        let Count { index, generation, mut flow, .. } = *count;
+        if !quota.window.is_shared() {
+            flow.tat = flow.tat.max(now.nanos());
+        }
+        Self { used: count.used(quota, now), index, generation, exhausted: false, flow }
+    }
+
+    /// When all units of `quota`, whose standing this is, are there again, in UTC epoch seconds.
     #[must_use]
-    pub fn period(&self, quota: &Quota) -> Period {
-        quota.window.period(self.index)
+    pub fn reset(&self, quota: &Quota) -> u64 {
+        match quota.window.is_shared() {
+            true => quota.window.period(self.index).end,
+            false => self.flow.full_at(),
+        }
+    }
+
+    /// Seconds until there is room for `cost` units of `quota`, whose standing at `now` this is.
+    #[must_use]
+    pub fn seconds_until_room(&self, quota: &Quota, cost: u32, now: Timestamp) -> u64 {
+        match quota.rate() {
+            Some(rate) => self.flow.seconds_until(cost, rate, now),
+            None => now.seconds_until(self.reset(quota)),
+        }
+    }
+
+    /// Seconds until there are more units of `quota`, whose standing at `now` this is; `None` if nothing is used of a rate.
+    #[must_use]
+    pub fn seconds_until_more(&self, quota: &Quota, now: Timestamp) -> Option<u64> {
+        let more = self.left(quota).saturating_add(1);
+        let is_full = !quota.window.is_shared() && self.flow.is_over(now);
+        (!is_full).then(|| self.seconds_until_room(quota, more, now))
     }
 
     /// Units left of `quota`, whose standing this is. A limit that was lowered below what is used leaves none.
@@ -176,8 +208,9 @@ impl Charge<'_> {
     ) -> Step<(Admission, By)> {
         // The step is taken again if another worker has stored in between. What was not stored then must not be sent.
         stated.clear();
-        let has_changed = self.shared.is_some_and(|shared| shared.take_up(record)) || record.moved;
+        let is_taken_up = self.shared.is_some_and(|shared| shared.take_up(record));
         let (room, by) = self.check(record, standings);
+        let has_changed = is_taken_up || record.moved;
         let until = self.shared.map_or(Until::Charged, |shared| shared.until);
         let admission = match (room, until) {
             (Room::Enough, Until::Charged) => Admission::Admitted,
@@ -210,35 +243,34 @@ impl Charge<'_> {
         let (at, mut worst, mut by) = (record.at, Room::Enough, By::Share);
         standings.clear();
         for quota in self.quotas.iter().take(MAX_QUOTAS) {
+            if !quota.window.is_shared() {
+                record.clamp(quota);
+            }
             // The record was opened with the quotas, so it has a count for each.
             let Some(count) = record.count(quota.window) else { continue };
-            let limit = quota.limit.get();
+            let (limit, used) = (quota.limit.get(), count.used(quota, at));
             let room = match &self.shared {
-                Some(shared) if quota.mode == Mode::Enforced => {
+                Some(shared) if quota.mode == Mode::Enforced && quota.window.is_shared() => {
                     let (room, decided_by) = shared.room(count, self.cost, limit, at);
                     by = if by == By::Beyond { by } else { decided_by };
                     room
                 }
-                _ if count.used.checked_add(self.cost).is_none_or(|used| used > limit) => Room::None,
+                _ if used.checked_add(self.cost).is_none_or(|used| used > limit) => Room::None,
                 _ => Room::Enough,
             };
             if quota.mode == Mode::Enforced {
                 worst = worst.max(room);
             }
-            standings.push(Standing {
-                used: count.used,
-                index: count.index,
-                generation: count.generation,
-                exhausted: room == Room::None,
-            });
+            standings.push(Standing { exhausted: room == Room::None, ..Standing::of(count, quota, at) });
         }
         (worst, by)
     }
 
     #[inline(always)]
     fn consume(&self, record: &mut Record, standings: &mut Standings) {
+        let at = record.at;
         if let Some(shared) = &self.shared {
-            let (at, mut is_noted) = (record.at, record.name == Some(shared.name.0));
+            let mut is_noted = record.name == Some(shared.name.0);
             for (place, quota) in self.quotas.iter().enumerate() {
                 if is_first_enforced(self.quotas, place)
                     && let Some(count) = record.count(quota.window)
@@ -253,6 +285,16 @@ impl Charge<'_> {
             }
         }
         for (quota, standing) in self.quotas.iter().zip(standings) {
+            if let Some(rate) = quota.rate() {
+                // In shadow mode it takes only what an enforced one would take.
+                if !standing.exhausted
+                    && let Some(count) = record.count(quota.window)
+                {
+                    count.flow.charge(self.cost, rate, at);
+                    *standing = Standing::of(count, quota, at);
+                }
+                continue;
+            }
             standing.used = standing.used.saturating_add(self.cost);
             // Quotas with windows of the same length share one count, which changes once.
             if let Some(count) = record.count(quota.window) {
@@ -409,9 +451,9 @@ pub(super) fn add_others(quotas: &[Quota], record: &mut Record, standings: &mut 
     }
 }
 
-/// Whether the quota at `place` is enforced, and the first such of its window: the one that speaks for the window's count in a fleet.
+/// Whether the quota at `place` is enforced in windows, and the first such of its window: the one that speaks for the window's count in a fleet.
 pub(super) fn is_first_enforced(quotas: &[Quota], place: usize) -> bool {
-    let is_enforced = |quota: &&Quota| quota.mode == Mode::Enforced;
+    let is_enforced = |quota: &&Quota| quota.mode == Mode::Enforced && quota.window.is_shared();
     let Some(quota) = quotas.get(place).filter(is_enforced) else { return false };
     let mut before = quotas.iter().take(place).filter(is_enforced);
     before.all(|other| other.window != quota.window)

@@ -152,10 +152,10 @@ impl Counters {
     ) -> Result<(u32, Statements), CountError> {
         let taken = self.take(host, counter, quotas, |record| {
             let (at, generation) = (record.at, record.generation());
-            let count = quotas.first().and_then(|quota| record.count(quota.window));
-            let used = count.map_or(0, |count| {
+            let count = quotas.first().and_then(|quota| Some((quota, record.count(quota.window)?)));
+            let used = count.map_or(0, |(quota, count)| {
                 let others = if shared.is_some() { count.held.others } else { 0 };
-                let used = count.used.saturating_add(others);
+                let used = count.used(quota, at).saturating_add(others);
                 count.reset(generation, at);
                 used
             });

@@ -10,18 +10,23 @@
 //! ```text
 //! shared  fingerprint u64, n u8, name u128 (0 = not known yet), n × (count, held as `Held::encode` writes it)
 //! ```
+//! Where a count is one of a rate, the second highest bit of `n` is set, and what was used of a rate follows each count, before what is held of it:
+//! ```text
+//! flow    tat u64, given u64 (nanoseconds; both 0 for a window)
+//! ```
 //! All numbers are little-endian. `form` is [`FORM`], which the entry's name contains as well. `writes` goes up by one with each write, so
 //! that no two writes leave equal bytes (`cas_predictor` relies on that). A count's `generation` is the `writes` of the write that began
 //! the count: a charge is settled only in the very count that was charged, and a count that begins again for the same window is another
 //! one.
 //!
-//! A record lives as long as one of its windows does. A writer drops ended windows and dead records, and keeps live windows that it does
+//! A record lives as long as one of its windows does, or until all units of its rates are back. A writer drops ended windows and dead records, and keeps live windows that it does
 //! not know and what is held of them, because two configurations write the same record while one of them drains.
 
 use arrayvec::ArrayVec;
 
 use super::fingerprint::Fingerprint;
 use super::holding::{self, Held};
+use super::rate::{Flow, Rate};
 use super::table::{Counter, FORM};
 use crate::quota::Quota;
 use crate::rules::{Rule, without};
@@ -42,27 +47,32 @@ pub const MAX_BYTES: usize = most_bytes(MAX_WINDOWS, true);
 #[must_use]
 pub const fn most_bytes(windows: usize, in_fleet: bool) -> usize {
     let of_fleet = if in_fleet { NAME + windows * holding::BYTES } else { 0 };
-    ENTRY_HEAD + (MAX_RECORDS + 1) * (RECORD_HEAD + windows * COUNT + of_fleet)
+    ENTRY_HEAD + (MAX_RECORDS + 1) * (RECORD_HEAD + windows * (COUNT + FLOW) + of_fleet)
 }
 
 pub(crate) const ENTRY_HEAD: usize = 5;
 pub(crate) const RECORD_HEAD: usize = 9;
 pub(crate) const COUNT: usize = 16;
+const FLOW: usize = 16;
 const NAME: usize = 16;
 /// The bit of a record's `n` that says that a fleet shares the counter.
 const SHARED: u8 = 0x80;
+/// The bit that says that what was used of a rate follows each count.
+const FLOWS: u8 = 0x40;
 
-/// What one window of one counter has used.
+/// What one window of one counter has used, or one rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
-    /// The window's length.
+    /// The window's length, or the rate.
     pub window: Window,
-    /// The window's place in time.
+    /// The window's place in time; 0 for a rate.
     pub index: u32,
     /// The write of the entry that began this count.
     pub generation: u32,
-    /// Units used.
+    /// Units used of a window.
     pub used: u32,
+    /// What was used of a rate.
+    pub flow: Flow,
     /// What the gateway holds of it, if a fleet shares the counter.
     pub held: Held,
 }
@@ -75,6 +85,9 @@ impl Count {
     /// quota back, also after it has caught up. The use of a window further ahead moves to the current one, so that a clock that
     /// was wrong for a while locks no client out for longer than two windows.
     fn at(self, now: Timestamp, write: u32, moved: &mut bool) -> Option<Self> {
+        if !self.window.is_shared() {
+            return self.stands(now).then_some(self);
+        }
         let current = self.window.index_at(now);
         match self.index.checked_sub(current)? {
             0 | 1 => Some(self),
@@ -86,29 +99,56 @@ impl Count {
     }
 
     fn stands(&self, now: Timestamp) -> bool {
-        self.index.wrapping_sub(self.window.index_at(now)) <= 1
+        match self.window.is_shared() {
+            true => self.index.wrapping_sub(self.window.index_at(now)) <= 1,
+            false => !self.flow.is_over(now),
+        }
     }
 
-    /// Reads a count off the beginning of a record's counts. Whether the gateways of a fleet share it decides how long it is.
-    fn read(bytes: &mut &[u8], shared: bool) -> Option<Self> {
+    /// When it ends, in seconds since the epoch.
+    fn end(&self) -> u64 {
+        match self.window.is_shared() {
+            true => self.window.period(self.index).end,
+            false => self.flow.full_at(),
+        }
+    }
+
+    /// Units of `limit` that are used: of a rate, whose burst that is, those that are not there.
+    #[inline(always)]
+    pub(super) fn used(&self, quota: &Quota, now: Timestamp) -> u32 {
+        let used = |rate: Rate| quota.limit.get().saturating_sub(self.flow.left(rate, now));
+        quota.rate().map_or(self.used, used)
+    }
+
+    /// Reads a count off the beginning of a record's counts. `n` of the record decides how long it is.
+    fn read(bytes: &mut &[u8], n: u8) -> Option<Self> {
         let (count, mut rest) = bytes.split_first_chunk()?;
-        let ([window, index, generation, used], mut held) = (words(count), Held::default());
-        if shared {
+        let [window, index, generation, used] = words(count);
+        let (mut flow, mut held) = (Flow::default(), Held::default());
+        if n & FLOWS != 0 {
+            let ([tat, given], after) = (rest.as_chunks().0.split_first_chunk()?.0, rest.get(FLOW..)?);
+            (flow.tat, flow.given, rest) = (u64::from_le_bytes(*tat), u64::from_le_bytes(*given), after);
+        }
+        if n & SHARED != 0 {
             let (stored, after) = rest.split_first_chunk()?;
             (held, rest) = (Held::decode(stored), after);
         }
         *bytes = rest;
-        Some(Self { window: Window::from_code(window), index, generation, used, held })
+        Some(Self { window: Window::from_code(window), index, generation, used, flow, held })
     }
 
-    fn write(&self, next: &mut Vec<u8>, shared: bool) {
+    fn write(&self, next: &mut Vec<u8>, n: u8) {
         let mut bytes = [0; COUNT];
         let words = [self.window.code(), self.index, self.generation, self.used];
         for (bytes, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(words) {
             *bytes = word.to_le_bytes();
         }
         next.extend_from_slice(&bytes);
-        if shared {
+        if n & FLOWS != 0 {
+            next.extend_from_slice(&self.flow.tat.to_le_bytes());
+            next.extend_from_slice(&self.flow.given.to_le_bytes());
+        }
+        if n & SHARED != 0 {
             next.extend_from_slice(&self.held.encode());
         }
     }
@@ -210,7 +250,8 @@ impl Record {
             if window != quota.window.code() || ahead > 1 || self.counts.is_full() {
                 return false;
             }
-            self.counts.push(Count { window: quota.window, index, generation, used, held });
+            let flow = Flow::default();
+            self.counts.push(Count { window: quota.window, index, generation, used, flow, held });
             bytes = rest;
             if shared
                 && let Some((held, rest)) = bytes.split_first_chunk()
@@ -283,6 +324,7 @@ impl Record {
                 index: count.window.index_at(self.at),
                 generation: self.write,
                 used: 0,
+                flow: Flow::default(),
                 held: count.held.next(),
                 ..count
             });
@@ -311,14 +353,12 @@ impl Record {
         for quota in quotas.iter().take(MAX_QUOTAS) {
             if counts.iter().all(|count| count.window != quota.window) {
                 let (window, index) = (quota.window, quota.window.index_at(self.at));
-                let unused = Count { window, index, generation: self.write, used: 0, held: Held::default() };
+                let (flow, held) = (Flow::default(), Held::default());
+                let unused = Count { window, index, generation: self.write, used: 0, flow, held };
                 if counts.try_push(unused).is_err() {
                     let has_none =
                         |count: &&mut Count| quotas.iter().all(|quota| quota.window != count.window);
-                    let first = counts
-                        .iter_mut()
-                        .filter(has_none)
-                        .min_by_key(|count| count.window.period(count.index).end);
+                    let first = counts.iter_mut().filter(has_none).min_by_key(|count| count.end());
                     // There are fewer quotas than places.
                     first.into_iter().for_each(|first| *first = unused);
                     self.dropped += 1;
@@ -332,6 +372,18 @@ impl Record {
     /// The count of a window that the record was opened with.
     pub(crate) fn count(&mut self, window: Window) -> Option<&mut Count> {
         self.counts.iter_mut().find(|count| count.window == window)
+    }
+
+    /// Takes the count of a rate that is further ahead than any charge leads to for the furthest that one does. It begins anew then.
+    #[cold]
+    pub(super) fn clamp(&mut self, quota: &Quota) {
+        let (at, generation) = (self.at, self.write);
+        if let (Some(rate), Some(count)) = (quota.rate(), self.count(quota.window))
+            && count.flow.clamp(rate, at)
+        {
+            count.generation = generation;
+            self.moved = true;
+        }
     }
 
     /// All counts.
@@ -360,12 +412,15 @@ fn push_record(next: &mut Vec<u8>, fingerprint: Fingerprint, counts: &[Count], n
     if name.is_some() {
         n |= SHARED;
     }
+    if counts.iter().any(|count| !count.window.is_shared()) {
+        n |= FLOWS;
+    }
     next.extend_from_slice(&[a, b, c, d, e, f, g, h, n]);
     if let Some(name) = name {
         next.extend_from_slice(&name.to_le_bytes());
     }
     for count in counts {
-        count.write(next, name.is_some());
+        count.write(next, n);
     }
 }
 
@@ -373,6 +428,7 @@ fn push_record(next: &mut Vec<u8>, fingerprint: Fingerprint, counts: &[Count], n
 struct Stored<'e> {
     fingerprint: Fingerprint,
     name: Option<u128>,
+    n: u8,
     counts: &'e [u8],
 }
 
@@ -381,21 +437,22 @@ impl<'e> Stored<'e> {
     fn read(records: &mut &'e [u8]) -> Result<Self, Malformed> {
         let (head, mut bytes) = records.split_first_chunk::<RECORD_HEAD>().ok_or(Malformed)?;
         let [fingerprint @ .., n] = *head;
-        let (shared, n) = (n & SHARED != 0, usize::from(n & !SHARED));
+        let (shared, flows, windows) = (n & SHARED != 0, n & FLOWS != 0, usize::from(n & !(SHARED | FLOWS)));
         let mut name = None;
         if shared {
             let (bits, rest) = bytes.split_first_chunk().ok_or(Malformed)?;
             (name, bytes) = (Some(u128::from_le_bytes(*bits)), rest);
         }
-        let size = n * if shared { COUNT + holding::BYTES } else { COUNT };
-        let (counts, rest) = bytes.split_at_checked(size).filter(|_| n <= MAX_WINDOWS).ok_or(Malformed)?;
+        let size = COUNT + if flows { FLOW } else { 0 } + if shared { holding::BYTES } else { 0 };
+        let counts = bytes.split_at_checked(windows * size).filter(|_| windows <= MAX_WINDOWS);
+        let (counts, rest) = counts.ok_or(Malformed)?;
         *records = rest;
-        Ok(Self { fingerprint: Fingerprint::from_number(u64::from_le_bytes(fingerprint)), name, counts })
+        Ok(Self { fingerprint: Fingerprint::from_number(u64::from_le_bytes(fingerprint)), name, n, counts })
     }
 
     fn counts(&self) -> impl Iterator<Item = Count> {
-        let (mut rest, shared) = (self.counts, self.name.is_some());
-        core::iter::from_fn(move || Count::read(&mut rest, shared))
+        let (mut rest, n) = (self.counts, self.n);
+        core::iter::from_fn(move || Count::read(&mut rest, n))
     }
 }
 

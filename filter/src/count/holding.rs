@@ -11,6 +11,7 @@ use ledger_wire::{Answer, Hex128, Says, Statement};
 
 use super::entry::Count;
 use super::pace::{Millis, rate, used_in};
+use super::rate::Flow;
 use crate::rules::{Rule, without};
 use crate::time::Timestamp;
 use crate::window::Window;
@@ -310,7 +311,8 @@ impl Count {
     pub(crate) fn reset(&mut self, generation: u32, now: Timestamp) {
         let reset = now.millis().max(self.held.reset.saturating_add(1));
         let limit = self.held.limit;
-        *self = Self { generation, used: 0, held: Held { limit, reset, ..Held::default() }, ..*self };
+        let (flow, held) = (Flow::default(), Held { limit, reset, ..Held::default() });
+        *self = Self { generation, used: 0, flow, held, ..*self };
     }
 
     /// The request that made the ask `stated` waits for its answer no longer.

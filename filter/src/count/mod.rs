@@ -9,6 +9,7 @@ pub mod holding;
 pub mod in_flight;
 pub mod levels;
 mod pace;
+pub(crate) mod rate;
 pub mod settle;
 pub mod shared_data;
 pub mod swap;

@@ -2,7 +2,8 @@
 //!
 //! A charge is settled in the very counts that it was made to, which their window, index and generation identify. Every other count is left
 //! alone: that of a later window, one that a clock which stepped back has moved, and one that has begun again. So a charge is taken out of a
-//! count only if the count holds it, and no count falls below what other requests have used.
+//! count only if the count holds it, and no count falls below what other requests have used. Of a rate, units that have flowed back are not given back
+//! again (`rate`).
 
 use super::charge::{Charge, Standing, Standings, add_others};
 use super::entry::Record;
@@ -36,18 +37,25 @@ impl Settlement<'_> {
         standings.clear();
         let mut applies = false;
         for (place, (quota, charged)) in self.charge.quotas.iter().zip(self.charged).enumerate() {
+            let (at, units) = (record.at, self.due(quota));
             let Some(count) = record.count(quota.window) else { continue };
             let is_first = self.charge.quotas.iter().take(place).all(|other| other.window != quota.window);
-            if (count.index, count.generation) == (charged.index, charged.generation) && is_first {
-                count.used = self.settled(quota, count.used);
+            let is_charged = (count.index, count.generation) == (charged.index, charged.generation);
+            let (more, less) =
+                (units.saturating_sub(self.charge.cost), self.charge.cost.saturating_sub(units));
+            if let Some(rate) = quota.rate() {
+                // What it cost is due whatever has flowed back; in shadow mode only of one that was charged.
+                if more > 0 && !charged.exhausted {
+                    count.flow.charge(more, rate, at);
+                } else if is_charged && !charged.exhausted {
+                    count.flow.give_back(less, charged.flow, rate, at);
+                }
+                applies |= is_charged || more > 0;
+            } else if is_charged && is_first {
+                count.used = count.used.saturating_add(more).saturating_sub(less);
                 applies = true;
             }
-            standings.push(Standing {
-                used: count.used,
-                index: count.index,
-                generation: count.generation,
-                exhausted: false,
-            });
+            standings.push(Standing::of(count, quota, at));
         }
         if in_fleet {
             add_others(self.charge.quotas, record, standings);
@@ -55,17 +63,12 @@ impl Settlement<'_> {
         if applies || record.moved { Step::Store(applies) } else { Step::Keep(applies) }
     }
 
-    /// Units used in a count once the charge is settled.
-    fn settled(&self, quota: &Quota, used: u32) -> u32 {
-        let charged = self.charge.cost;
-        let due = match self.due {
+    /// Units of the quota that are due.
+    fn due(&self, quota: &Quota) -> u32 {
+        match self.due {
             Due::Units(units) => units,
             Due::Refund if quota.refundable => 0,
-            Due::Refund => charged,
-        };
-        match due.checked_sub(charged) {
-            Some(more) => used.saturating_add(more),
-            None => used.saturating_sub(charged - due),
+            Due::Refund => self.charge.cost,
         }
     }
 }

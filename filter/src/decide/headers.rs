@@ -1,7 +1,7 @@
 //! Where a client stands, as response headers.
 //!
 //! `X-RateLimit-*` and `Retry-After` follow the contract: a count per hour, what is left of the window, and its end in UTC epoch
-//! seconds. `RateLimit-Policy` and `RateLimit` follow draft-ietf-httpapi-ratelimit-headers-11 and list every enforced quota.
+//! seconds; of a rate, what is there at once, and when all of it is. `RateLimit-Policy` and `RateLimit` follow draft-ietf-httpapi-ratelimit-headers-11 and list every enforced quota.
 
 use super::counting::Charged;
 use crate::config::{HeaderOptions, LimitHeader};
@@ -19,8 +19,8 @@ pub struct Tightest<'c> {
     pub quota: &'c Quota,
     /// Where the client stands in it.
     pub standing: &'c Standing,
-    /// When its window ends, in UTC epoch seconds.
-    pub end: u64,
+    /// When all of it is there again, in UTC epoch seconds: the end of its window.
+    pub reset: u64,
 }
 
 impl Charged {
@@ -44,14 +44,18 @@ impl Charged {
         self.standings().any(|(quota, standing)| standing.exhausted && quota.mode == Mode::Shadow)
     }
 
-    /// The quota that the `X-` headers speak of: the one that refused, the last to reset if several did; otherwise the one with the
+    /// The quota that the `X-` headers speak of: the one that refused, the last to have room again if several did; otherwise the one with the
     /// least share left, the first if several have. `None` if no quota is enforced.
     #[must_use]
     pub fn tightest(&self) -> Option<Tightest<'_>> {
+        let (cost, at) = (self.demand.cost, self.at);
         let tightest = self.enforced().reduce(|tightest, other| {
             let ((one, at_one), (another, at_another)) = (tightest, other);
             let is_tighter = match (at_one.exhausted, at_another.exhausted) {
-                (true, true) => at_another.period(another).end >= at_one.period(one).end,
+                (true, true) => {
+                    at_another.seconds_until_room(another, cost, at)
+                        >= at_one.seconds_until_room(one, cost, at)
+                }
                 (true, false) => false,
                 (false, true) => true,
                 (false, false) => {
@@ -62,7 +66,7 @@ impl Charged {
             };
             if is_tighter { other } else { tightest }
         });
-        tightest.map(|(quota, standing)| Tightest { quota, standing, end: standing.period(quota).end })
+        tightest.map(|(quota, standing)| Tightest { quota, standing, reset: standing.reset(quota) })
     }
 
     /// Whether it was quotas of the caller's organisation that refused.
@@ -72,10 +76,13 @@ impl Charged {
         of_organisation.any(|(quota, standing)| standing.exhausted && quota.mode == Mode::Enforced)
     }
 
-    /// `Retry-After` of a refusal: whole seconds until the last exhausted window resets, at least 1.
+    /// `Retry-After` of a refusal: whole seconds until the last exhausted quota has room again, at least 1.
     #[must_use]
     pub fn retry_after(&self, tightest: Option<Tightest<'_>>) -> u64 {
-        self.at.seconds_until(tightest.map_or(0, |tightest| tightest.end)).max(1)
+        let wait = |Tightest { quota, standing, .. }: Tightest<'_>| {
+            standing.seconds_until_room(quota, self.demand.cost, self.at)
+        };
+        tightest.map_or(0, wait).max(1)
     }
 
     /// Hands `set` the headers that `options` ask for, names in lower case; none if no quota is enforced.
@@ -88,7 +95,7 @@ impl Charged {
         mut set: impl FnMut(&'static str, &str) -> Result<(), E>,
     ) -> Result<(), E> {
         if options.x_ratelimit
-            && let Some(Tightest { quota, standing, end }) = self.tightest()
+            && let Some(Tightest { quota, standing, reset }) = self.tightest()
         {
             let limit = match options.x_ratelimit_limit {
                 LimitHeader::PerHour => quota.per_hour(),
@@ -99,7 +106,7 @@ impl Charged {
             let mut digits = itoa::Buffer::new();
             set("x-ratelimit-limit", digits.format(limit))?;
             set("x-ratelimit-remaining", digits.format(remaining))?;
-            set("x-ratelimit-reset", digits.format(end))?;
+            set("x-ratelimit-reset", digits.format(reset))?;
         }
         if options.ietf && self.enforced().next().is_some() {
             set("ratelimit-policy", &self.demand.quotas.policy(self.at))?;
@@ -108,11 +115,11 @@ impl Charged {
         Ok(())
     }
 
-    /// The value of `RateLimit`: `"standard";r=12;t=37`.
+    /// The value of `RateLimit`: `"standard";r=12;t=37`. Of a rate `t` is when there are more, and left out when all are there.
     pub(super) fn ratelimit(&self) -> String {
         list(self.standings().map(|(quota, standing)| {
-            let reset = self.at.seconds_until(standing.period(quota).end);
-            (quota, [("\";r=", standing.left(quota).into()), (";t=", reset)])
+            let left = standing.left(quota).into();
+            (quota, [("\";r=", Some(left)), (";t=", standing.seconds_until_more(quota, self.at))])
         }))
     }
 }
@@ -126,6 +133,7 @@ pub(super) mod tests {
     use crate::count::counters::Counters;
     use crate::count::fingerprint::Who;
     use crate::count::levels::{Demand, Levels};
+    use crate::count::rate::Flow;
     use crate::count::shared_data::VmLocalData;
     use crate::count::table::Capacity;
     use crate::quota::QuotaSet;
@@ -144,15 +152,16 @@ pub(super) mod tests {
         at: Timestamp,
     ) -> Charged {
         let quota = |(rate, mode, _): &(&str, Mode, u32)| {
-            let rate: crate::config::rate::QuotaTerms = rate.parse().unwrap();
+            let rate: crate::config::quota::QuotaTerms = rate.parse().unwrap();
             let name = format!("q-{}", rate.window.name());
             Quota { name, limit: rate.limit.0, window: rate.window, mode: *mode, refundable: true }
         };
         let standing = |((rate, _, used), exhausted): (&(&str, Mode, u32), &bool)| Standing {
             used: *used,
-            index: rate.parse::<crate::config::rate::QuotaTerms>().unwrap().window.at(at).index,
+            index: rate.parse::<crate::config::quota::QuotaTerms>().unwrap().window.at(at).index,
             generation: 0,
             exhausted: *exhausted,
+            flow: Flow::default(),
         };
         let capacity = Capacity { known: 4, strangers: 4 };
         let counters = Counters::open(&mut VmLocalData::default(), [7; 16], "", capacity).unwrap();

@@ -162,7 +162,10 @@ impl<H: Host> Context<'_, H> {
         let (counters, client, host) = self.opened()?;
         let counter = counters.counter(who, class);
         let of_window: Vec<_> = quotas.iter().filter(|other| other.window == quota.window).cloned().collect();
-        let (used, later) = match client.zip(scope).filter(|(client, _)| !client.sharing().in_shadow) {
+        let (used, later) = match client
+            .zip(scope)
+            .filter(|(client, _)| quota.window.is_shared() && !client.sharing().in_shadow)
+        {
             None => (counters.reset(host, &counter, &of_window, None)?.0, None),
             Some((client, scope)) => {
                 if !client.has_place(counter) {

@@ -126,9 +126,11 @@ impl<'c> Limited<'c> {
         let class = config.catalog.classes.get(charged.class).filter(|_| plan.is_some());
         // What a quota counts, unless each request costs one.
         let is_of_units = class.is_some_and(|class| class.units() > 1 || class.cost.actual.is_some());
-        let (limit, window) = match tightest {
-            Some(Tightest { quota, .. }) => (quota.limit.get(), quota.window.name()),
-            None => (0, Cow::Borrowed("")),
+        let rate = tightest.and_then(|tightest| tightest.quota.window.rate());
+        let (limit, window) = match (rate, tightest) {
+            (Some((units, _, time)), _) => (units, Cow::Borrowed(time)),
+            (None, Some(Tightest { quota, .. })) => (quota.limit.get(), quota.window.name()),
+            (None, None) => (0, Cow::Borrowed("")),
         };
         let mut digits = itoa::Buffer::new();
         body.push_str("Too many requests: ");
@@ -136,6 +138,11 @@ impl<'c> Limited<'c> {
         body.push_str(if is_of_units { " unit" } else { " request" });
         body.push_str(if limit == 1 { " per " } else { "s per " });
         body.push_str(&window.replace('_', " "));
+        if let (Some(_), Some(Tightest { quota, .. })) = (rate, tightest) {
+            body.push_str(", at most ");
+            body.push_str(digits.format(quota.limit.get()));
+            body.push_str(" at once,");
+        }
         match plan {
             Some(_) if charged.is_refused_by_organisation() => body.push_str(" for the organisation"),
             Some(plan) => {

@@ -10,6 +10,7 @@ use crate::config::roster::Known;
 use crate::config::{Agreement, Config, Entitlement, Entitlements};
 use crate::count::charge::{Standing, most_statements};
 use crate::count::fingerprint::{KeyDigest, Who};
+use crate::count::rate::Rate;
 use crate::quota::{Mode, Quota};
 
 /// Where a caller stands in all classes.
@@ -46,25 +47,31 @@ struct ClassUsage<'a> {
 #[derive(Debug, Serialize)]
 pub(super) struct QuotaUsage<'a> {
     name: &'a str,
+    /// Of a window, or at once of a rate.
     limit: u32,
-    /// Seconds.
+    /// At which units flow back, such as `10/second`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate: Option<String>,
+    /// Seconds; of a rate, from empty to full.
     window: u64,
-    /// Requests left in the window.
+    /// Requests left in the window, or there now.
     remaining: u32,
-    /// When the window ends, in UTC epoch seconds.
+    /// When the window ends, or all is there again, in UTC epoch seconds.
     reset: u64,
 }
 
 impl<'a> QuotaUsage<'a> {
     /// Of requests that use `cost` units each.
     pub(super) fn new(quota: &'a Quota, standing: &Standing, cost: u32) -> Self {
-        let period = standing.period(quota);
+        let period = quota.window.period(standing.index);
+        let length = quota.rate().map_or(period.end.saturating_sub(period.start), Rate::seconds);
         Self {
             name: &quota.name,
             limit: quota.limit.get(),
-            window: period.end.saturating_sub(period.start),
+            rate: quota.window.rate().map(|(units, _, time)| format!("{units}/{time}")),
+            window: length,
             remaining: standing.left(quota) / cost.max(1),
-            reset: period.end,
+            reset: standing.reset(quota),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Real Envoys, ledgers, and the store that these share.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -31,6 +31,8 @@ static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 pub(crate) enum Store {
     /// A single ledger's memory.
     Memory,
+    /// A single ledger's file, in this folder.
+    File(TempDir),
     /// A Redis.
     Alone(Redis),
     /// Three masters with a replica each.
@@ -38,6 +40,10 @@ pub(crate) enum Store {
 }
 
 impl Store {
+    pub(crate) fn file() -> Self {
+        Self::File(tempfile::tempdir().unwrap())
+    }
+
     pub(crate) fn redis() -> Self {
         Self::Alone(RUNTIME.block_on(Redis::start()))
     }
@@ -55,7 +61,7 @@ impl Store {
     pub(crate) fn alone(&mut self) -> &mut Redis {
         match self {
             Self::Alone(redis) => redis,
-            Self::Memory | Self::Cluster(_) => panic!("not a Redis alone"),
+            Self::Memory | Self::File(_) | Self::Cluster(_) => panic!("not a Redis alone"),
         }
     }
 
@@ -85,6 +91,7 @@ impl Store {
     fn options(&self) -> Vec<String> {
         match self {
             Self::Memory => vec!["memory".to_owned()],
+            Self::File(folder) => vec![format!("file:{}", folder.path().join("ledger.db").display())],
             Self::Alone(redis) => vec![redis.url()],
             Self::Cluster(cluster) => vec![cluster.url(), "--cluster".to_owned()],
         }
@@ -98,12 +105,13 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    fn start(address: SocketAddr, store: &Store) -> Self {
+    fn start(address: SocketAddr, store: &Store, clock: Option<&Clock>) -> Self {
         let mut command = Command::new(artifacts::command("weir-ledger"));
         command
             .args(["serve", "--listen", &address.to_string(), "--store"])
             .args(store.options())
-            .env("RUST_LOG", "info");
+            .env("RUST_LOG", "info")
+            .envs(clock.map(Clock::variable));
         let process = Process::start("weir-ledger", &mut command).unwrap();
         process.wait_for(|line| line.contains("listening on").then_some(())).unwrap();
         Self { address, process }
@@ -149,8 +157,10 @@ pub(crate) struct Shape {
     pub(crate) store: Store,
     /// From a gateway to a ledger and back.
     pub(crate) round_trip: Duration,
-    /// By how much the clock of each gateway is ahead, in milliseconds; 0 for the others.
+    /// By how much the clock of each gateway is ahead of the others', in milliseconds; 0 for the others.
     pub(crate) clocks: &'static [i64],
+    /// By how much the clocks of all gateways and ledgers are ahead, in milliseconds.
+    pub(crate) ahead: i64,
     pub(crate) upstream: Upstream,
     /// Worker threads of each gateway.
     pub(crate) workers: usize,
@@ -166,6 +176,7 @@ impl Default for Shape {
             store: Store::Memory,
             round_trip: Duration::ZERO,
             clocks: &[],
+            ahead: 0,
             upstream: Upstream::DirectResponse,
             workers: 2,
             updates: Updates::None,
@@ -181,12 +192,16 @@ pub(crate) struct Fleet {
     pub(crate) store: Store,
     /// What all gateways have, but for their policies.
     setup: Setup,
+    /// By how much all clocks are ahead, in milliseconds.
+    ahead: i64,
 }
 
 impl Fleet {
     pub(crate) fn start(policy: &Policy, shape: Shape) -> Self {
-        let Shape { gateways, ledgers, store, round_trip, clocks, upstream, workers, updates } = shape;
-        let ledgers: Vec<_> = (0..ledgers).map(|_| Ledger::start(free_address(), &store)).collect();
+        let Shape { gateways, ledgers, store, round_trip, clocks, ahead, upstream, workers, updates } = shape;
+        let clock = Clock::ahead(ahead);
+        let start = |_| Ledger::start(free_address(), &store, clock.as_ref());
+        let ledgers: Vec<_> = (0..ledgers).map(start).collect();
         ledgers.iter().for_each(Ledger::wait_until_ready);
         let ways: Vec<_> =
             ledgers.iter().map(|ledger| Way::to(ledger.address, round_trip).unwrap()).collect();
@@ -197,6 +212,7 @@ impl Fleet {
             store,
             // Streams that were open go on for longer than a test.
             setup: Setup::new(policy.clone(), upstream).workers(workers).updates(updates).drain(DRAIN),
+            ahead,
         };
         for gateway in 0..gateways {
             fleet.add_gateway(policy, clocks.get(gateway).copied().unwrap_or(0));
@@ -205,13 +221,11 @@ impl Fleet {
     }
 
     /// Starts another gateway. Unless the policy says otherwise, nothing passes without the ledger, which a machine as busy as this may not hear
-    /// in time: a limit that is exceeded is then the fleet's fault. Its clock is ahead by `clock` milliseconds.
+    /// in time: a limit that is exceeded is then the fleet's fault. Its clock is ahead of the fleet's by `clock` milliseconds.
     pub(crate) fn add_gateway(&mut self, policy: &Policy, clock: i64) {
         let mut setup = Setup { policy: of_a_fleet(policy), ..self.setup.clone() };
-        let library = (clock != 0).then(|| clock_library(clock));
-        if let Some(library) = &library {
-            setup.variables.push(("LD_PRELOAD", library.path().join("clock.so").display().to_string()));
-        }
+        let clock = Clock::ahead(self.ahead + clock);
+        setup.variables.extend(clock.as_ref().map(Clock::variable));
         let cluster = ledger_cluster(&self.ways.iter().map(Way::address).collect::<Vec<_>>());
         let envoy = Envoy::start_amended(setup, |bootstrap, _| {
             let clusters = bootstrap.pointer_mut("/static_resources/clusters").and_then(Value::as_array_mut);
@@ -245,7 +259,8 @@ impl Fleet {
 
     /// Starts a ledger that was ended, and does not wait until it is ready.
     pub(crate) fn return_ledger(&mut self, number: usize, address: SocketAddr) {
-        self.ledgers[number] = Some(Ledger::start(address, &self.store));
+        let clock = Clock::ahead(self.ahead);
+        self.ledgers[number] = Some(Ledger::start(address, &self.store, clock.as_ref()));
     }
 
     /// Statements that the ledgers have had so far.
@@ -282,15 +297,31 @@ fn ledger_cluster(addresses: &[SocketAddr]) -> Value {
     cluster
 }
 
-/// A library that puts a program's clock ahead by this number of milliseconds.
-fn clock_library(ahead: i64) -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fleet/clock_ahead.c");
-    let compiled = Command::new("cc")
-        .args(["-shared", "-fPIC", &format!("-DAHEAD_MS={ahead}"), "-o"])
-        .arg(folder.path().join("clock.so"))
-        .arg(source)
-        .status();
-    assert!(compiled.unwrap().success());
-    folder
+/// A library that puts a program's clock ahead. It is read when a program starts.
+struct Clock(TempDir);
+
+impl Clock {
+    /// Ahead by this number of milliseconds; `None` if it is not.
+    fn ahead(milliseconds: i64) -> Option<Self> {
+        if milliseconds == 0 {
+            return None;
+        }
+        let clock = Self(tempfile::tempdir().unwrap());
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fleet/clock_ahead.c");
+        let compiled = Command::new("cc")
+            .args(["-shared", "-fPIC", &format!("-DAHEAD_MS={milliseconds}LL"), "-o"])
+            .args([clock.library(), source])
+            .status();
+        assert!(compiled.unwrap().success());
+        Some(clock)
+    }
+
+    fn library(&self) -> PathBuf {
+        self.0.path().join("clock.so")
+    }
+
+    /// What a program's environment needs.
+    fn variable(&self) -> (&'static str, String) {
+        ("LD_PRELOAD", self.library().display().to_string())
+    }
 }

@@ -13,9 +13,11 @@ mod alone {
 mod basics;
 mod clients;
 mod costs;
+mod durable;
 mod fleet;
 mod modes;
 mod outages;
+mod periods;
 mod refusals;
 mod sizing;
 #[path = "../../../ledger/tests/suite/store.rs"]

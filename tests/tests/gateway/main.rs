@@ -28,6 +28,7 @@ mod odd_requests;
 mod operators;
 mod organisations;
 mod paths;
+mod periods;
 mod portability;
 mod refused_configurations;
 mod sdk_examples;

@@ -49,7 +49,7 @@ fn every_mistake_in_a_plan_or_class_has_its_message_and_its_path() {
         (
             r#"{"pro": {"standard": [7]}}"#,
             "[]",
-            r#"plans.pro.standard[0]: 7: expected a quota such as "60/minute" or {"limit": 60, "window": "90s"}"#,
+            r#"plans.pro.standard[0]: 7: expected a quota such as "60/minute", {"limit": 60, "window": "90s"} or {"rate": "10/second", "burst": 20}"#,
         ),
         (
             r#"{"pro": {"standard": "60/minute"}}"#,

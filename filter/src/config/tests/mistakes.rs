@@ -3,7 +3,7 @@
 use serde_json::value::RawValue;
 
 use super::{refused, with};
-use crate::config::rate::Grants;
+use crate::config::quota::Grants;
 use crate::read::read_value;
 
 #[test]

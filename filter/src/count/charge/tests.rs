@@ -55,7 +55,7 @@ impl Stored {
         };
         Ok((
             admitted == Admission::Admitted,
-            standings.iter().zip(quotas).map(|(at, quota)| (at.used, at.period(quota).end)).collect(),
+            standings.iter().zip(quotas).map(|(at, quota)| (at.used, at.reset(quota))).collect(),
         ))
     }
 }

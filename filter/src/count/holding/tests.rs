@@ -16,7 +16,8 @@ fn at(millis: u64) -> Timestamp {
 /// A count of 600 units a minute that has used and holds nothing.
 fn unused() -> Count {
     let (window, index) = (Window::MINUTE, Window::MINUTE.index_at(at(0)));
-    Count { window, index, generation: 1, used: 0, held: Held { limit: 600, ..Held::default() } }
+    let (flow, held) = (Flow::default(), Held { limit: 600, ..Held::default() });
+    Count { window, index, generation: 1, used: 0, flow, held }
 }
 
 fn share(share: u32, others: u32) -> Answer {

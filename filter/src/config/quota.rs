@@ -9,37 +9,121 @@ use serde_json::json;
 use super::leaf::{Name, Units, duration};
 #[cfg(feature = "schema")]
 use crate::count::entry::MAX_QUOTAS;
+use crate::count::rate::LONGEST_BURST;
 use crate::quota::Mode;
-use crate::read::error::ConfigError;
+use crate::read::error::{At as _, ConfigError};
 use crate::read::{Entries, Value, fields, forms};
-use crate::window::{DAY, Window};
+use crate::window::{DAY, MAX_RATE, UNITS, Window};
+
+/// A quota as a configuration has it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct QuotaTerms {
+    /// Units in a window, or the burst of a rate.
+    pub limit: Units,
+    /// The window, or the rate.
+    pub window: Window,
+    /// The name, if it is given.
+    pub name: Option<Name>,
+    /// Whether it refuses.
+    pub mode: Mode,
+    /// Whether refunds credit it.
+    pub refundable: bool,
+}
 
 fields! {
-    /// A limit in a window: a text such as `"60/minute"`, or an object. The text takes a limit and `second`, `minute`, `hour`, `day`, `week`, `month`, `year`, `billing_month`
-    /// or `billing_year`.
-    pub struct QuotaTerms as "Quota" derive(Clone, Debug, PartialEq, Eq, Hash)
-        or r#"a quota such as "60/minute" or {"limit": 60, "window": "90s"}"#
-            {"type": "string", "pattern": format!("^{LIMIT}/({UNIT})$")} by Self::from_text,
-    {
+    /// At most so many units in each window.
+    struct InWindow as "WindowQuota" derive() {
         /// Units in a window. It is at least the cost of the class.
-        pub limit: Units,
+        limit: Units,
         /// `second`, `minute`, `hour`, `day` (UTC), `week` (from Monday on, UTC), `month` or `year` (UTC calendar), `billing_month` or `billing_year`
         /// (from the subscriber's `billing_anchor` on), or a duration such as `90s`, `5m`, `2h` or `7d`, of at most 366 days.
-        pub window: Window,
+        window: Window,
         /// Name of the quota in the IETF headers: 1 to 32 of `a-z`, `0-9`, `_` and `-`. The default is the name of the class, followed by
         /// the window if the class has several quotas.
-        pub name: Option<Name>,
+        name: Option<Name>,
         /// Whether the quota refuses requests.
-        pub mode: Mode = "enforced",
+        mode: Mode = "enforced",
         /// Whether refunds also credit this quota. `false` protects the upstream from clients that retry what fails.
-        pub refundable: bool = true,
+        refundable: bool = true,
     }
 }
 
-impl QuotaTerms {
-    fn from_text(text: &str) -> Result<Self, ConfigError> {
-        text.parse().map_err(ConfigError::new)
+fields! {
+    /// At most so many units at once, which flow back at a rate: in any time, at most `burst` units and those that flow back in it.
+    struct AtRate as "RateQuota" derive() {
+        /// How many units flow back in a `second`, `minute`, `hour` or `day`, such as `10/second`; at most 1,000,000. A change begins a new count.
+        rate: UnitsPerTime,
+        /// Units at once. It is at least the cost of the class, and all of them are back within 366 days.
+        burst: Units,
+        /// Name of the quota in the IETF headers. The default is the name of the class, followed by `-rate` if the class has several quotas.
+        name: Option<Name>,
+        /// Whether the quota refuses requests. In shadow mode it counts what it would have admitted.
+        mode: Mode = "enforced",
+        /// Whether refunds also credit this quota.
+        refundable: bool = true,
     }
+}
+
+/// Units that flow back, and in which of [`UNITS`].
+#[derive(Clone, Copy)]
+struct UnitsPerTime(u32, u32);
+
+forms! {
+    UnitsPerTime: r#"a rate such as "10/second""#,
+    |_definitions| json!({"type": "string", "pattern": format!("^{LIMIT}/(second|minute|hour|day)$")});
+    Value::Text(text) => text.parse().map_err(|problem: &str| ConfigError::new(problem)),
+}
+
+impl FromStr for UnitsPerTime {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        let (units, time) = text.split_once('/').ok_or("expected <units>/<time>, for example 10/second")?;
+        let units = whole(units).map(NonZeroU32::get).filter(|units| *units <= MAX_RATE);
+        let units = units.ok_or("the units must be a whole number from 1 to 1000000")?;
+        let time = UNITS.iter().take(4).position(|(name, ..)| *name == time);
+        let time = time.ok_or("unknown time, expected second, minute, hour or day")?;
+        Ok(Self(units, u32::try_from(time).unwrap_or_default()))
+    }
+}
+
+impl From<InWindow> for QuotaTerms {
+    fn from(InWindow { limit, window, name, mode, refundable }: InWindow) -> Self {
+        Self { limit, window, name, mode, refundable }
+    }
+}
+
+impl TryFrom<AtRate> for QuotaTerms {
+    type Error = ConfigError;
+
+    fn try_from(quota: AtRate) -> Result<Self, ConfigError> {
+        let AtRate { rate: UnitsPerTime(units, time), burst, name, mode, refundable } = quota;
+        let window = Window::of_rate(units, time, mode == Mode::Shadow);
+        let takes = window.flows_back().map_or(0, |unit| unit.get().saturating_mul(burst.0.get().into()));
+        if takes > LONGEST_BURST {
+            return Err(ConfigError::new(
+                "the units of a burst are back within 366 days; raise the rate, or lower the burst",
+            ))
+            .at("burst");
+        }
+        Ok(Self { limit: burst, window, name, mode, refundable })
+    }
+}
+
+const QUOTA: &str =
+    r#"a quota such as "60/minute", {"limit": 60, "window": "90s"} or {"rate": "10/second", "burst": 20}"#;
+
+forms! {
+    QuotaTerms: QUOTA,
+    |definitions| {
+        let text = json!({"type": "string", "pattern": format!("^{LIMIT}/({UNIT})$")});
+        let doc = "What may be used: a text such as `\"60/minute\"`, a limit in a window, or a rate with a burst. The text takes a limit and `second`, `minute`, `hour`, `day`, `week`, `month`, `year`, `billing_month` or `billing_year`.";
+        let forms = json!([text, InWindow::schema(definitions), AtRate::schema(definitions)]);
+        definitions.define("Quota", doc, json!({"anyOf": forms}))
+    };
+    Value::Text(text) => text.parse().map_err(|problem: &str| ConfigError::new(problem)),
+    Value::Object(fields) if fields.iter().any(|(name, _)| name == "rate") => AtRate::read(Value::Object(fields))?.try_into(),
+    Value::Object(fields) => InWindow::read(Value::Object(fields)).map(Into::into),
 }
 
 /// The quotas of a class. JSON: a list of quotas, or `"unlimited"`.
@@ -61,13 +145,16 @@ impl FromStr for QuotaTerms {
 
     fn from_str(text: &str) -> Result<Self, &'static str> {
         let (limit, unit) = text.split_once('/').ok_or("expected <limit>/<unit>, for example 60/minute")?;
-        // A limit may not have a sign, which numbers may.
-        let limit = limit.parse().ok().filter(|_| limit.bytes().all(|byte| byte.is_ascii_digit()));
-        let limit = limit.ok_or("the limit must be a whole number from 1 to 4294967295")?;
+        let limit = whole(limit).ok_or("the limit must be a whole number from 1 to 4294967295")?;
         let window =
             Window::named(unit).ok_or("unknown unit, expected second, minute, hour, day, week, month, year, billing_month or billing_year")?;
         Ok(Self { limit: Units(limit), window, name: None, mode: Mode::Enforced, refundable: true })
     }
+}
+
+/// A number that has no sign.
+fn whole(text: &str) -> Option<NonZeroU32> {
+    text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// The longest window, in seconds: a leap year.
@@ -103,7 +190,7 @@ forms! {
     Grant: r#"a list of quotas such as ["60/minute"], or "unlimited""#,
     |definitions| {
         let quotas = json!({"type": "array", "items": QuotaTerms::schema(definitions), "minItems": 1, "maxItems": MAX_QUOTAS});
-        let doc = format!("Up to {MAX_QUOTAS} quotas, all of which apply, or `\"unlimited\"`. Two quotas of the same mode have different windows.");
+        let doc = format!("Up to {MAX_QUOTAS} quotas, all of which apply, or `\"unlimited\"`. Two quotas of the same mode have different windows, or rates.");
         definitions.define("Quotas", &doc, json!({"anyOf": [{"const": "unlimited"}, quotas]}))
     };
     Value::Text(text) if text == "unlimited" => Ok(Self::Unlimited),
