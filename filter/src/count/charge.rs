@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::entry::{Count, MAX_QUOTAS, Record};
 use super::fingerprint::Who;
 use super::holding::{Beyond, Sharing, Stated, Verdict};
-use super::rate::Flow;
+use super::rate::{Flow, SECOND};
 use super::swap::Step;
 use crate::quota::{Mode, Quota};
 use crate::rules::{Rule, without};
@@ -20,13 +20,13 @@ use crate::window::Window;
 pub struct Standing {
     /// Units of the limit that are used, with those that other gateways of a fleet hold; may exceed a limit that was lowered.
     pub used: u32,
-    /// The place in time of the window in which the request was counted; 0 for a rate.
+    /// The place in time of the window in which the request was counted, or of the slot in which it began; 0 for a rate.
     pub index: u32,
     /// The generation of the count in that window.
     pub generation: u32,
     /// Whether the request did not fit.
     pub exhausted: bool,
-    /// What is used of a rate. All of it is back at this instant at the earliest.
+    /// What is used of a rate. All of it is back at this instant at the earliest; with requests in flight it is worth a try in the next second.
     pub flow: Flow,
 }
 
@@ -35,7 +35,10 @@ impl Standing {
     pub(super) fn of(count: &Count, quota: &Quota, now: Timestamp) -> Self {
         let Count { index, generation, mut flow, .. } = *count;
         if !quota.window.is_shared() {
-            flow.tat = flow.tat.max(now.nanos());
+            flow.tat = match quota.window.is_in_flight() {
+                true => now.nanos() / SECOND * SECOND + SECOND,
+                false => flow.tat.max(now.nanos()),
+            };
         }
         Self { used: count.used(quota, now), index, generation, exhausted: false, flow }
     }
@@ -58,11 +61,12 @@ impl Standing {
         }
     }
 
-    /// Seconds until there are more units of `quota`, whose standing at `now` this is; `None` if nothing is used of a rate.
+    /// Seconds until there are more units of `quota`, whose standing at `now` this is; `None` if nothing is used of a rate, and for
+    /// requests in flight.
     #[must_use]
     pub fn seconds_until_more(&self, quota: &Quota, now: Timestamp) -> Option<u64> {
         let more = self.left(quota).saturating_add(1);
-        let is_full = !quota.window.is_shared() && self.flow.is_over(now);
+        let is_full = quota.window.is_in_flight() || !quota.window.is_shared() && self.flow.is_over(now);
         (!is_full).then(|| self.seconds_until_room(quota, more, now))
     }
 
@@ -255,7 +259,7 @@ impl Charge<'_> {
                     by = if by == By::Beyond { by } else { decided_by };
                     room
                 }
-                _ if used.checked_add(self.cost).is_none_or(|used| used > limit) => Room::None,
+                _ if used.checked_add(quota.units(self.cost)).is_none_or(|used| used > limit) => Room::None,
                 _ => Room::Enough,
             };
             if quota.mode == Mode::Enforced {
@@ -285,12 +289,17 @@ impl Charge<'_> {
             }
         }
         for (quota, standing) in self.quotas.iter().zip(standings) {
-            if let Some(rate) = quota.rate() {
+            if !quota.window.is_shared() {
                 // In shadow mode it takes only what an enforced one would take.
                 if !standing.exhausted
                     && let Some(count) = record.count(quota.window)
                 {
-                    count.flow.charge(self.cost, rate, at);
+                    match quota.rate() {
+                        Some(rate) => count.flow.charge(self.cost, rate, at),
+                        None if self.cost > 0 => count.begin_request(),
+                        // Nobody begins who only looks.
+                        None => {}
+                    }
                     *standing = Standing::of(count, quota, at);
                 }
                 continue;

@@ -31,6 +31,26 @@ impl Stream {
         self.decided.charged.as_ref().is_some_and(|charged| charged.is_open)
     }
 
+    /// The stream has ended. Hosts tell it by `proxy_on_log`, or `proxy_on_done`, or both.
+    fn end(&mut self) {
+        if self.is_open() || self.decided.charged.as_ref().is_some_and(|charged| charged.is_in_flight) {
+            self.settle(Moment::End);
+        }
+        if matches!(self.decided.answer.as_deref(), Some(Answer::Later(_))) {
+            self.abandon();
+        }
+    }
+
+    /// Forgets a request that has ended while it waited.
+    #[cold]
+    fn abandon(&mut self) {
+        if let (Some(active), Some(Answer::Later(wait))) =
+            (&self.active, self.decided.answer.take().as_deref())
+        {
+            active.with(|state| state.abandon(wait));
+        }
+    }
+
     /// Settles the charge.
     #[cold]
     fn settle(&mut self, moment: Moment<'_>) {
@@ -54,6 +74,11 @@ impl Context for Stream {
             Some(Next::Answer(reply)) => answer(&reply),
             Some(Next::Wait) | None => {}
         }
+    }
+
+    fn on_done(&mut self) -> bool {
+        self.end();
+        true
     }
 }
 
@@ -91,12 +116,7 @@ impl HttpContext for Stream {
     }
 
     fn on_log(&mut self) {
-        if self.is_open() {
-            self.settle(Moment::End);
-        }
-        if let (Some(active), Some(Answer::Later(wait))) = (&self.active, self.decided.answer.as_deref()) {
-            active.with(|state| state.abandon(wait));
-        }
+        self.end();
     }
 }
 

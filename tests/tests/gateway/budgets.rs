@@ -81,6 +81,10 @@ fn cases() -> Vec<Case> {
             "two quotas",
             with(plain.clone(), "/plans/pro/standard", json!(["1000000/minute", "1000000000/month"])),
         ),
+        case(
+            "a request in flight",
+            with(plain.clone(), "/plans/pro/standard", json!(["1000000/minute", {"in_flight": 100}])),
+        ),
         case("all headers", all_headers),
         case("a month and all headers", {
             let mut month = with(plain.clone(), "/plans/pro/standard", millions);
