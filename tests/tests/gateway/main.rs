@@ -31,6 +31,7 @@ mod organisations;
 mod paths;
 mod periods;
 mod portability;
+mod rates;
 mod refused_configurations;
 mod sdk_examples;
 mod serve;
