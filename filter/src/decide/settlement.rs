@@ -43,8 +43,7 @@ impl<H: Host> Context<'_, H> {
         if due == Some(Due::Refund) {
             self.counting.events.add(Event::CostRefunded, 1);
         }
-        // Hosts may tell the end twice.
-        let ends = moment == Moment::End && core::mem::take(&mut charged.is_in_flight);
+        let ends = moment == Moment::End && charged.is_in_flight;
         if due.is_some() || moment == Moment::End {
             self.settle(charged, due.unwrap_or(Due::Units(charged.cost())), ends);
         }

@@ -16,7 +16,7 @@ use crate::request::line::LineReader;
 
 /// A stream, between the callbacks of its request and of its response.
 pub(super) struct Stream {
-    /// The state of its configuration; `None` if its root context has none.
+    /// The state of its configuration; `None` if its root context has none, or once the stream has ended.
     active: Option<Rc<Active>>,
     decided: Decided,
 }
@@ -33,20 +33,14 @@ impl Stream {
 
     /// The stream has ended. Hosts tell it by `proxy_on_log`, or `proxy_on_done`, or both.
     fn end(&mut self) {
-        if self.is_open() || self.decided.charged.as_ref().is_some_and(|charged| charged.is_in_flight) {
-            self.settle(Moment::End);
-        }
-        if matches!(self.decided.answer.as_deref(), Some(Answer::Later(_))) {
-            self.abandon();
-        }
-    }
-
-    /// Forgets a request that has ended while it waited.
-    #[cold]
-    fn abandon(&mut self) {
-        if let (Some(active), Some(Answer::Later(wait))) =
-            (&self.active, self.decided.answer.take().as_deref())
+        let Some(active) = self.active.take() else { return };
+        let Decided { charged, answer, .. } = &mut self.decided;
+        if let Some(charged) = charged
+            && (charged.is_open || charged.is_in_flight)
         {
+            active.with(|state| state.settle(charged, Moment::End));
+        }
+        if let Some(Answer::Later(wait)) = answer.as_deref() {
             active.with(|state| state.abandon(wait));
         }
     }
