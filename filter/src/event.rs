@@ -46,8 +46,8 @@ table! {
         CostRefunded = ("weir.cost.refunded_total", Config::settles),
         /// The actual cost of a request did not become known, so that its reserve stands.
         CostUnknown = ("weir.cost.unknown_total", Config::settles),
-        /// A settlement could not be stored, so that the charge stands.
-        CostUnsettled = ("weir.cost.unsettled_total", |config| config.settles() || has_organisations(config)),
+        /// A settlement, or the end of a request in flight, could not be stored, so that the charge stands.
+        CostUnsettled = ("weir.cost.unsettled_total", |_| true),
         /// A caller got its charge back, because its organisation did not admit the request.
         OrganisationGivenBack = ("weir.organisation.given_back_total", has_organisations),
         /// A malformed entry of the counters was begun again.

@@ -1,4 +1,4 @@
-//! Quotas: what may be used in a window or at a rate, and how it is announced.
+//! Quotas: what may be used in a window, at a rate or at once, and how it is announced.
 
 use core::num::NonZeroU32;
 use std::borrow::Cow;
@@ -20,14 +20,14 @@ words! {
     }
 }
 
-/// At most `limit` units in each `window`, or at once, if that is a rate; the draft's `q` and `w`.
+/// At most `limit` units in each `window`, or at once, if that is a rate, or requests in flight; the draft's `q` and `w`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quota {
     /// The policy's name in `RateLimit-Policy`, `RateLimit` and `violated-policies`.
     pub name: String,
-    /// Units in a window, or the burst of a rate. A request uses the cost of its class.
+    /// Units in a window, or the burst of a rate. A request uses the cost of its class. Or requests in flight.
     pub limit: NonZeroU32,
-    /// The window, or the rate.
+    /// The window, the rate, or how long a request in flight is counted.
     pub window: Window,
     /// Whether it refuses.
     pub mode: Mode,
@@ -52,6 +52,12 @@ impl Quota {
         }
     }
 
+    /// Units that a request of this cost takes: of those in flight one, whatever it costs.
+    #[inline(always)]
+    pub(crate) fn units(&self, cost: u32) -> u32 {
+        if self.window.is_in_flight() { cost.min(1) } else { cost }
+    }
+
     /// How its units flow back, if it is a rate.
     #[inline(always)]
     pub(crate) fn rate(&self) -> Option<Rate> {
@@ -72,6 +78,8 @@ pub struct QuotaSet {
     quotas: Vec<Quota>,
     /// How many of them are the caller's; the rest are the organisation's.
     own: usize,
+    /// Whether one of them is about requests in flight.
+    in_flight: bool,
     /// `RateLimit-Policy`, unless it changes with the month or the year.
     policy: Option<String>,
 }
@@ -90,7 +98,8 @@ impl QuotaSet {
         quotas.extend(shared);
         let calendar = quotas.iter().any(|quota| quota.window.is_calendar());
         let policy = (!calendar).then(|| policy(&quotas, Timestamp::from_seconds(0)));
-        Self { quotas, own, policy }
+        let in_flight = quotas.iter().any(|quota| quota.window.is_in_flight());
+        Self { quotas, own, in_flight, policy }
     }
 
     /// The same for a subscriber and its organisation whose billing periods begin there; `None` if no quota has one.
@@ -104,6 +113,7 @@ impl QuotaSet {
         (anchored != self.quotas).then_some(Self {
             quotas: anchored,
             own: self.own,
+            in_flight: self.in_flight,
             policy: self.policy.clone(),
         })
     }
@@ -118,6 +128,12 @@ impl QuotaSet {
     #[must_use]
     pub fn shared(&self) -> &[Quota] {
         self.quotas.get(self.own..).unwrap_or_default()
+    }
+
+    /// Whether a request is counted among those in flight until its stream ends.
+    #[must_use]
+    pub fn are_in_flight(&self) -> bool {
+        self.in_flight
     }
 
     /// All quotas, the caller's first.
@@ -136,17 +152,20 @@ impl QuotaSet {
     }
 }
 
-/// The value of `RateLimit-Policy` at `now`: `"standard";q=60;w=60`; of months and years `w` is the actual length.
+/// The value of `RateLimit-Policy` at `now`: `"standard";q=60;w=60`; of months and years `w` is the actual length. Requests in flight have no
+/// window, and are another unit than the draft's default, which is requests.
 fn policy(quotas: &[Quota], now: Timestamp) -> String {
-    list(
-        quotas.iter().map(|quota| {
-            (quota, [("\";q=", Some(quota.limit.get().into())), (";w=", Some(quota.seconds(now)))])
-        }),
-    )
+    list(quotas.iter().map(|quota| {
+        let last = match quota.window.is_in_flight() {
+            true => (r#";qu="concurrent-requests""#, None),
+            false => (";w=", Some(quota.seconds(now))),
+        };
+        (quota, [("\";q=", Some(quota.limit.get().into())), last])
+    }))
 }
 
-/// The value of a header that lists the enforced quotas, each with two parameters: what stands before their numbers, and these, unless the
-/// parameter is left out.
+/// The value of a header that lists the enforced quotas, each with two parameters: what stands before their numbers, and these, if they have
+/// one.
 pub(crate) fn list<'q>(
     quotas: impl Iterator<Item = (&'q Quota, [(&'static str, Option<u64>); 2])>,
 ) -> String {
@@ -158,8 +177,8 @@ pub(crate) fn list<'q>(
         value.push_str(if value.is_empty() { "\"" } else { ", \"" });
         value.push_str(&quota.name);
         for (name, number) in parameters {
+            value.push_str(name);
             if let Some(number) = number {
-                value.push_str(name);
                 value.push_str(digits.format(number));
             }
         }

@@ -23,6 +23,11 @@ const RATES: u32 = 5 << 28;
 const IN_SHADOW: u32 = 1 << 22;
 const RATE_UNIT: u32 = 1 << 20;
 
+/// Requests in flight, whose other bits are [`IN_SHADOW`] and for how many seconds one is counted at the longest.
+const IN_FLIGHT: u32 = 6 << 28;
+/// Milliseconds of a slot of time, for each second of those: an eighth.
+const SLOT: u64 = 125;
+
 /// The most units that flow back in a unit of time.
 pub const MAX_RATE: u32 = 1_000_000;
 
@@ -108,7 +113,7 @@ impl Window {
     #[must_use]
     pub(crate) const fn of_rate(units: u32, unit: u32, in_shadow: bool) -> Self {
         let shadow = if in_shadow { IN_SHADOW } else { 0 };
-        Self(RATES | shadow | unit * RATE_UNIT | units)
+        Self(RATES | shadow | (unit * RATE_UNIT) | units)
     }
 
     /// What a rate is made of: units that flow back in so many seconds, and the name of these; `None` for a window.
@@ -133,6 +138,27 @@ impl Window {
     fn nanoseconds_of_a_unit(self) -> Option<NonZeroU64> {
         let (units, seconds, _) = self.rate()?;
         NonZeroU64::new((u64::from(seconds.get()) * 1_000_000_000).div_ceil(u64::from(units.max(1))))
+    }
+
+    /// Requests in flight, each of which is counted for so many seconds at the longest, a day at most. In shadow mode they have a count of their own,
+    /// as those of rates do.
+    #[must_use]
+    pub(crate) const fn of_longest(seconds: u32, in_shadow: bool) -> Self {
+        let shadow = if in_shadow { IN_SHADOW } else { 0 };
+        Self(IN_FLIGHT | shadow | seconds)
+    }
+
+    /// Whether it is about requests in flight.
+    #[must_use]
+    #[inline(always)]
+    pub const fn is_in_flight(self) -> bool {
+        self.0 & KIND == IN_FLIGHT
+    }
+
+    /// For how many seconds a request in flight is counted at the longest; `None` for a window or a rate.
+    #[must_use]
+    pub const fn longest(self) -> Option<NonZeroU32> {
+        if self.is_in_flight() { NonZeroU32::new(self.0 & !(KIND | IN_SHADOW)) } else { None }
     }
 
     /// Whether the gateways of a fleet can share counts of it.
@@ -160,23 +186,26 @@ impl Window {
         self.period(self.index_at(now))
     }
 
-    /// The index of the window in which `now` falls.
+    /// The index of the window in which `now` falls, or for requests in flight of the slot, an eighth of the longest time.
     #[must_use]
     #[inline(always)]
     pub fn index_at(self, now: Timestamp) -> u32 {
         match self.seconds() {
             Some(length) => u32::try_from(now.seconds() / u64::from(length.get())).unwrap_or(u32::MAX),
-            None => self.calendar_index_at(now.seconds()),
+            None => self.calendar_index_at(now),
         }
     }
 
     // Out of line: a compiler would compute it for every request, before it knows which window it has.
     #[inline(never)]
-    fn calendar_index_at(self, seconds: u64) -> u32 {
-        match self {
-            Self::CALENDAR_MONTH => month_at(seconds),
-            _ if !self.is_shared() => 0,
-            _ => self.calendar().index_at(seconds),
+    fn calendar_index_at(self, now: Timestamp) -> u32 {
+        match self.longest() {
+            Some(longest) => {
+                u32::try_from(now.millis() / (u64::from(longest.get()) * SLOT)).unwrap_or(u32::MAX)
+            }
+            None if self == Self::CALENDAR_MONTH => month_at(now.seconds()),
+            None if !self.is_shared() => 0,
+            None => self.calendar().index_at(now.seconds()),
         }
     }
 
@@ -241,11 +270,11 @@ impl Window {
         UNITS.iter().find(|(name, ..)| *name == unit).map(|(.., code)| Self(*code))
     }
 
-    /// The end of a derived quota name: `minute`, `month`, `billing_month`, `90s`, `rate`.
+    /// The end of a derived quota name: `minute`, `month`, `billing_month`, `90s`, `rate`, `in-flight`.
     #[must_use]
     pub fn name(self) -> Cow<'static, str> {
         if !self.is_shared() {
-            return Cow::Borrowed("rate");
+            return Cow::Borrowed(if self.is_in_flight() { "in-flight" } else { "rate" });
         }
         let code = if self.0 & KIND == 0 { self.0 } else { self.0 & KIND };
         match UNITS.iter().find(|(.., of_unit)| *of_unit == code) {

@@ -41,6 +41,9 @@ fn entitlement(entitlement: &Entitlement) -> String {
 
 fn quota(quota: &Quota) -> String {
     let shadow = if quota.mode == Mode::Shadow { " (shadow)" } else { "" };
+    if quota.window.is_in_flight() {
+        return format!("{} in flight{shadow}", quota.limit);
+    }
     format!("{}/{}{shadow}", quota.limit, window(quota.window))
 }
 

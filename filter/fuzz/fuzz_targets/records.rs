@@ -201,7 +201,7 @@ fuzz_target!(|input: Input<'_>| {
             let Open { number, quotas, cost, standings: charged } = &settled;
             let due = units.map_or(Due::Refund, |units| Due::Units(u32::from(units)));
             let charge = Charge { quotas, cost: *cost, shared: None };
-            let settlement = Settlement { charge, charged, due };
+            let settlement = Settlement { charge, charged, due, ends: false };
             let counter = counters.counter(Who::Subscriber(&number.to_string()), "c");
             counters.settle(&mut host, &counter, &settlement, &mut standings).expect("an entry of our own");
             model.settle(*number, &settled.windows(), *cost, units.map_or(0, u32::from));

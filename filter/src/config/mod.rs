@@ -236,14 +236,27 @@ impl Config {
     }
 
     /// A plan and a class whose enforced quotas have a window of a day or longer, if no ledger counts it: the count is lost with the gateway's
-    /// process. The limits of a subscriber count as those of its plan.
+    /// process.
     #[must_use]
     pub fn lost_with_process(&self) -> Option<(usize, usize)> {
         let is_lost = |quota: &Quota| quota.mode == Mode::Enforced && quota.window.is_long();
+        self.with_quota(is_lost).filter(|_| self.fleet.is_none())
+    }
+
+    /// A plan and a class that have an enforced quota which each gateway of the fleet counts by itself.
+    #[must_use]
+    pub fn apart_in_fleet(&self) -> Option<(usize, usize)> {
+        let is_apart = |quota: &Quota| quota.mode == Mode::Enforced && !quota.window.is_shared();
+        self.with_quota(is_apart).filter(|_| self.fleet.is_some())
+    }
+
+    /// A plan and a class that have such a quota. The limits of a subscriber count as those of its plan.
+    #[must_use]
+    pub fn with_quota(&self, is_such: impl Fn(&Quota) -> bool) -> Option<(usize, usize)> {
         let granted = self.catalog.plans.iter().map(|(_, granted)| granted).enumerate();
         let agreed = self.subscribers.agreements().iter().map(|agreed| (agreed.plan, &agreed.entitlements));
-        granted.chain(agreed).filter(|_| self.fleet.is_none()).find_map(|(plan, entitlements)| {
-            let class = entitlements.iter().position(|given| given.quotas().iter().any(is_lost))?;
+        granted.chain(agreed).find_map(|(plan, entitlements)| {
+            let class = entitlements.iter().position(|given| given.quotas().iter().any(&is_such))?;
             Some((plan, class))
         })
     }

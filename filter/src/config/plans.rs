@@ -225,7 +225,7 @@ fn contradiction(quota: &Quota, others: &[Quota], class: &Class) -> Option<Strin
             "another quota of this class has the same window, so they share one count; give both the same value of refundable"
                 .to_owned()
         }
-        _ if quota.limit.get() >= units => return None,
+        _ if quota.limit.get() >= quota.units(units) => return None,
         (_, Some(_)) => format!(
             "a request of class {name} reserves {units} units (its cost.reserve), more than this limit: none could ever pass"
         ),

@@ -6,7 +6,7 @@ use core::str::FromStr;
 #[cfg(feature = "schema")]
 use serde_json::json;
 
-use super::leaf::{Name, Units, duration};
+use super::leaf::{Name, Span, Units, duration};
 #[cfg(feature = "schema")]
 use crate::count::entry::MAX_QUOTAS;
 use crate::count::rate::LONGEST_BURST;
@@ -18,9 +18,9 @@ use crate::window::{DAY, MAX_RATE, UNITS, Window};
 /// A quota as a configuration has it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct QuotaTerms {
-    /// Units in a window, or the burst of a rate.
+    /// Units in a window, the burst of a rate, or requests in flight.
     pub limit: Units,
-    /// The window, or the rate.
+    /// The window, the rate, or how long a request in flight is counted.
     pub window: Window,
     /// The name, if it is given.
     pub name: Option<Name>,
@@ -49,6 +49,21 @@ fields! {
 }
 
 fields! {
+    /// At most so many requests at once that this gateway has admitted and that have not ended, whatever they cost.
+    struct InFlight as "InFlightQuota" derive() {
+        /// Requests at once.
+        in_flight: Requests,
+        /// For how long a request is counted at the longest: `8s` to `24h`. If a VM of the gateway dies, the places of its requests are free after this time and
+        /// an eighth of it. A change begins a new count.
+        longest: Span<1_000, 8, DAY> = "5m",
+        /// Name of the quota in the IETF headers. The default is the name of the class, followed by `-in-flight` if the class has several quotas.
+        name: Option<Name>,
+        /// Whether the quota refuses requests. In shadow mode it counts what it would have admitted.
+        mode: Mode = "enforced",
+    }
+}
+
+fields! {
     /// At most so many units at once, which flow back at a rate: in any time, at most `burst` units and those that flow back in it.
     struct AtRate as "RateQuota" derive() {
         /// How many units flow back in a `second`, `minute`, `hour` or `day`, such as `10/second`; at most 1,000,000. A change begins a new count.
@@ -62,6 +77,14 @@ fields! {
         /// Whether refunds also credit this quota.
         refundable: bool = true,
     }
+}
+
+/// Requests at once. The count of those that begin in a slot of time is a `u16`.
+struct Requests(Units);
+
+forms! {
+    Requests: "a whole number from 1 to 65535", |_definitions| json!({"type": "integer", "minimum": 1, "maximum": u16::MAX});
+    Value::Number(Some(requests @ 1..=0xFFFF)) => Ok(Self(Units(NonZeroU32::MIN.saturating_add(requests - 1)))),
 }
 
 /// Units that flow back, and in which of [`UNITS`].
@@ -93,6 +116,13 @@ impl From<InWindow> for QuotaTerms {
     }
 }
 
+impl From<InFlight> for QuotaTerms {
+    fn from(InFlight { in_flight: Requests(limit), longest: Span(longest), name, mode }: InFlight) -> Self {
+        let window = Window::of_longest(longest, mode == Mode::Shadow);
+        Self { limit, window, name, mode, refundable: true }
+    }
+}
+
 impl TryFrom<AtRate> for QuotaTerms {
     type Error = ConfigError;
 
@@ -110,19 +140,19 @@ impl TryFrom<AtRate> for QuotaTerms {
     }
 }
 
-const QUOTA: &str =
-    r#"a quota such as "60/minute", {"limit": 60, "window": "90s"} or {"rate": "10/second", "burst": 20}"#;
+const QUOTA: &str = r#"a quota such as "60/minute", {"limit": 60, "window": "90s"}, {"rate": "10/second", "burst": 20} or {"in_flight": 10}"#;
 
 forms! {
     QuotaTerms: QUOTA,
     |definitions| {
         let text = json!({"type": "string", "pattern": format!("^{LIMIT}/({UNIT})$")});
-        let doc = "What may be used: a text such as `\"60/minute\"`, a limit in a window, or a rate with a burst. The text takes a limit and `second`, `minute`, `hour`, `day`, `week`, `month`, `year`, `billing_month` or `billing_year`.";
-        let forms = json!([text, InWindow::schema(definitions), AtRate::schema(definitions)]);
+        let doc = "What may be used: a text such as `\"60/minute\"`, a limit in a window, a rate with a burst, or requests in flight. The text takes a limit and `second`, `minute`, `hour`, `day`, `week`, `month`, `year`, `billing_month` or `billing_year`.";
+        let forms = json!([text, InWindow::schema(definitions), AtRate::schema(definitions), InFlight::schema(definitions)]);
         definitions.define("Quota", doc, json!({"anyOf": forms}))
     };
     Value::Text(text) => text.parse().map_err(|problem: &str| ConfigError::new(problem)),
     Value::Object(fields) if fields.iter().any(|(name, _)| name == "rate") => AtRate::read(Value::Object(fields))?.try_into(),
+    Value::Object(fields) if fields.iter().any(|(name, _)| name == "in_flight") => InFlight::read(Value::Object(fields)).map(Into::into),
     Value::Object(fields) => InWindow::read(Value::Object(fields)).map(Into::into),
 }
 

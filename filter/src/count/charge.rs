@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::entry::{Count, MAX_QUOTAS, Record};
 use super::fingerprint::Who;
 use super::holding::{Beyond, Sharing, Stated, Verdict};
-use super::rate::Flow;
+use super::rate::{Flow, SECOND};
 use super::swap::Step;
 use crate::quota::{Mode, Quota};
 use crate::rules::{Rule, without};
@@ -20,13 +20,13 @@ use crate::window::Window;
 pub struct Standing {
     /// Units of the limit that are used, with those that other gateways of a fleet hold; may exceed a limit that was lowered.
     pub used: u32,
-    /// The place in time of the window in which the request was counted; 0 for a rate.
+    /// The place in time of the window in which the request was counted, or of the slot in which it began; 0 for a rate.
     pub index: u32,
     /// The generation of the count in that window.
     pub generation: u32,
     /// Whether the request did not fit.
     pub exhausted: bool,
-    /// What is used of a rate. All of it is back at this instant at the earliest.
+    /// What is used of a rate. All of it is back at this instant at the earliest; with requests in flight it is worth a try in the next second.
     pub flow: Flow,
 }
 
@@ -34,7 +34,12 @@ impl Standing {
     /// Where `count` stands on `quota`.
     pub(super) fn of(count: &Count, quota: &Quota, now: Timestamp) -> Self {
         let mut standing = Self { used: count.used(quota, now), flow: count.flow, ..Self::of_window(count) };
-        standing.flow.tat = standing.flow.tat.max(now.nanos());
+        if !quota.window.is_shared() {
+            standing.flow.tat = match quota.window.is_in_flight() {
+                true => now.nanos() / SECOND * SECOND + SECOND,
+                false => standing.flow.tat.max(now.nanos()),
+            };
+        }
         standing
     }
 
@@ -63,11 +68,12 @@ impl Standing {
         }
     }
 
-    /// Seconds until there are more units of `quota`, whose standing at `now` this is; `None` if nothing is used of a rate.
+    /// Seconds until there are more units of `quota`, whose standing at `now` this is; `None` if nothing is used of a rate, and for
+    /// requests in flight.
     #[must_use]
     pub fn seconds_until_more(&self, quota: &Quota, now: Timestamp) -> Option<u64> {
         let more = self.left(quota).saturating_add(1);
-        let is_full = !quota.window.is_shared() && self.flow.is_over(now);
+        let is_full = quota.window.is_in_flight() || !quota.window.is_shared() && self.flow.is_over(now);
         (!is_full).then(|| self.seconds_until_room(quota, more, now))
     }
 
@@ -249,7 +255,7 @@ impl Charge<'_> {
         standings.clear();
         for quota in self.quotas.iter().take(MAX_QUOTAS) {
             if !quota.window.is_shared() {
-                let standing = self.check_rate(record, quota);
+                let standing = self.check_without_window(record, quota);
                 if quota.mode == Mode::Enforced && standing.exhausted {
                     worst = Room::None;
                 }
@@ -276,25 +282,28 @@ impl Charge<'_> {
         (worst, by)
     }
 
+    /// Where the counter stands on a quota that has no windows: a rate, or requests in flight.
     #[cold]
-    fn check_rate(&self, record: &mut Record, quota: &Quota) -> Standing {
+    fn check_without_window(&self, record: &mut Record, quota: &Quota) -> Standing {
         record.clamp(quota);
         let at = record.at;
         let standing = record.count(quota.window).map(|count| Standing::of(count, quota, at));
         let standing = standing.unwrap_or_default();
-        Standing { exhausted: standing.left(quota) < self.cost, ..standing }
+        Standing { exhausted: standing.left(quota) < quota.units(self.cost), ..standing }
     }
 
-    /// Charges a rate; in shadow mode only what an enforced one would take.
+    /// Charges such a quota; in shadow mode only with what an enforced one would take.
     #[cold]
-    fn consume_rate(&self, record: &mut Record, quota: &Quota, standing: &mut Standing) {
+    fn consume_without_window(&self, record: &mut Record, quota: &Quota, standing: &mut Standing) {
         let at = record.at;
-        if let (false, Some(rate), Some(count)) =
-            (standing.exhausted, quota.rate(), record.count(quota.window))
-        {
-            count.flow.charge(self.cost, rate, at);
-            *standing = Standing::of(count, quota, at);
+        let Some(count) = record.count(quota.window).filter(|_| !standing.exhausted) else { return };
+        match quota.rate() {
+            Some(rate) => count.flow.charge(self.cost, rate, at),
+            None if self.cost > 0 => count.begin_request(),
+            // Nobody begins who only looks.
+            None => {}
         }
+        *standing = Standing::of(count, quota, at);
     }
 
     #[inline(always)]
@@ -316,7 +325,7 @@ impl Charge<'_> {
         }
         for (quota, standing) in self.quotas.iter().zip(standings) {
             if !quota.window.is_shared() {
-                self.consume_rate(record, quota, standing);
+                self.consume_without_window(record, quota, standing);
                 continue;
             }
             standing.used = standing.used.saturating_add(self.cost);

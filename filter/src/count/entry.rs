@@ -10,22 +10,24 @@
 //! ```text
 //! shared  fingerprint u64, n u8, name u128 (0 = not known yet), n × (count, held as `Held::encode` writes it)
 //! ```
-//! Where a count is one of a rate, the second highest bit of `n` is set, and what was used of a rate follows each count, before what is held of it:
+//! Where a count is one of a rate or of requests in flight, the second highest bit of `n` is set, and more follows each count, before what is held
+//! of it:
 //! ```text
-//! flow    tat u64, given u64 (nanoseconds; both 0 for a window)
+//! flow    tat u64, given u64 (nanoseconds), or 8 × begun u16 (requests by slot, the newest first); all 0 for a window
 //! ```
 //! All numbers are little-endian. `form` is [`FORM`], which the entry's name contains as well. `writes` goes up by one with each write, so
 //! that no two writes leave equal bytes (`cas_predictor` relies on that). A count's `generation` is the `writes` of the write that began
 //! the count: a charge is settled only in the very count that was charged, and a count that begins again for the same window is another
 //! one.
 //!
-//! A record lives as long as one of its windows does, or until all units of its rates are back. A writer drops ended windows and dead records, and keeps live windows that it does
+//! A record lives as long as one of its windows does, or until all units of its rates are back and its requests have ended. A writer drops ended windows and dead records, and keeps live windows that it does
 //! not know and what is held of them, because two configurations write the same record while one of them drains.
 
 use arrayvec::ArrayVec;
 
 use super::fingerprint::Fingerprint;
 use super::holding::{self, Held};
+use super::in_flight::SLOTS;
 use super::rate::{Flow, Rate};
 use super::table::{Counter, FORM};
 use crate::quota::Quota;
@@ -57,21 +59,21 @@ const FLOW: usize = 16;
 const NAME: usize = 16;
 /// The bit of a record's `n` that says that a fleet shares the counter.
 const SHARED: u8 = 0x80;
-/// The bit that says that what was used of a rate follows each count.
+/// The bit that says that more follows each count.
 const FLOWS: u8 = 0x40;
 
-/// What one window of one counter has used, or one rate.
+/// What one window of one counter has used, or one rate; or the requests of a counter that are in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
-    /// The window's length, or the rate.
+    /// The window's length, or the rate, or how long a request in flight is counted.
     pub window: Window,
-    /// The window's place in time; 0 for a rate.
+    /// The window's place in time, or that of the newest slot of requests in flight; 0 for a rate.
     pub index: u32,
     /// The write of the entry that began this count.
     pub generation: u32,
-    /// Units used of a window.
+    /// Units used of a window, or requests in flight.
     pub used: u32,
-    /// What was used of a rate.
+    /// What was used of a rate, or when the requests in flight have begun.
     pub flow: Flow,
     /// What the gateway holds of it, if a fleet shares the counter.
     pub held: Held,
@@ -84,7 +86,11 @@ impl Count {
     /// A window that is current, or the next one after the current, stands: a clock that steps back by less than a window gives no
     /// quota back, also after it has caught up. The use of a window further ahead moves to the current one, so that a clock that
     /// was wrong for a while locks no client out for longer than two windows.
-    fn at(self, now: Timestamp, write: u32, moved: &mut bool) -> Option<Self> {
+    fn at(mut self, now: Timestamp, write: u32, moved: &mut bool) -> Option<Self> {
+        if self.window.is_in_flight() {
+            *moved |= self.go_on(now, write);
+            return (self.used > 0).then_some(self);
+        }
         if !self.window.is_shared() {
             return self.stands(now).then_some(self);
         }
@@ -99,6 +105,9 @@ impl Count {
     }
 
     fn stands(&self, now: Timestamp) -> bool {
+        if self.window.is_in_flight() {
+            return self.at(now, self.generation, &mut false) == Some(*self);
+        }
         match self.window.is_shared() {
             true => self.index.wrapping_sub(self.window.index_at(now)) <= 1,
             false => !self.flow.is_over(now),
@@ -107,6 +116,9 @@ impl Count {
 
     /// When it ends, in seconds since the epoch.
     fn end(&self) -> u64 {
+        if let Some(longest) = self.window.longest() {
+            return (u64::from(self.index) + SLOTS as u64) * u64::from(longest.get()) / (SLOTS as u64 - 1);
+        }
         match self.window.is_shared() {
             true => self.window.period(self.index).end,
             false => self.flow.full_at(),

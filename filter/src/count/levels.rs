@@ -222,7 +222,7 @@ impl Counters {
     ) {
         let charge = Charge { quotas, cost, shared: None };
         let charged = core::mem::take(standings);
-        let settlement = Settlement { charge, charged: &charged, due: Due::Units(0) };
+        let settlement = Settlement { charge, charged: &charged, due: Due::Units(0), ends: true };
         match self.settle(host, &counter, &settlement, standings) {
             Ok(_) => self.noted.given_back = self.noted.given_back.saturating_add(1),
             Err(error) => {
@@ -247,7 +247,7 @@ impl Counters {
         Ok(self.take(host, counter, settlement.charge.quotas, step)?.at)
     }
 
-    /// Settles a charge: it becomes what was `due`. `standings` is where the client stood after the charge, and becomes where it stands
+    /// Settles a charge: it becomes what was `due`, and if the request `ends`, it is in flight no longer. `standings` is where the client stood after the charge, and becomes where it stands
     /// afterwards. Returns the instant, if anything was settled.
     ///
     /// # Errors
@@ -256,7 +256,7 @@ impl Counters {
         &mut self,
         host: &mut impl CounterHost,
         demand: &Demand,
-        due: Due,
+        (due, ends): (Due, bool),
         standings: &mut Standings,
     ) -> Result<Option<Timestamp>, CountError> {
         let before = core::mem::take(standings);
@@ -266,7 +266,7 @@ impl Counters {
             before = others;
             let charge = Charge { quotas, cost: demand.cost, shared: None };
             let mut after = Standings::new();
-            match self.settle(host, &counter, &Settlement { charge, charged, due }, &mut after) {
+            match self.settle(host, &counter, &Settlement { charge, charged, due, ends }, &mut after) {
                 Ok(settled) => {
                     at = Some(settled);
                     standings.extend(after);

@@ -6,6 +6,7 @@ pub mod counters;
 pub mod entry;
 pub mod fingerprint;
 pub mod holding;
+pub mod in_flight;
 pub mod levels;
 mod pace;
 pub(crate) mod rate;

@@ -42,7 +42,7 @@ impl Rate {
     }
 }
 
-const SECOND: u64 = 1_000_000_000;
+pub(super) const SECOND: u64 = 1_000_000_000;
 
 /// The longest time in which all units of a rate are back, in nanoseconds: 366 days.
 pub(crate) const LONGEST_BURST: u64 = 366 * DAY as u64 * SECOND;

@@ -4,6 +4,7 @@
 //! alone: that of a later window, one that a clock which stepped back has moved, and one that has begun again. So a charge is taken out of a
 //! count only if the count holds it, and no count falls below what other requests have used. Of a rate, units that have flowed back are not given back
 //! again (`rate`).
+//! A request in flight is taken out once its stream has ended.
 
 use super::charge::{Charge, Standing, Standings, add_others};
 use super::entry::Record;
@@ -28,6 +29,8 @@ pub struct Settlement<'a> {
     pub charged: &'a [Standing],
     /// What was due.
     pub due: Due,
+    /// Whether the request is in flight no longer.
+    pub ends: bool,
 }
 
 impl Settlement<'_> {
@@ -39,6 +42,13 @@ impl Settlement<'_> {
         for (place, (quota, charged)) in self.charge.quotas.iter().zip(self.charged).enumerate() {
             let (at, units) = (record.at, self.due(quota));
             let Some(count) = record.count(quota.window) else { continue };
+            if quota.window.is_in_flight() {
+                // In shadow mode only one that was charged. Where it began stays known until it ends.
+                applies |=
+                    self.ends && !charged.exhausted && count.end_request(charged.index, charged.generation);
+                standings.push(Standing { used: count.used, ..*charged });
+                continue;
+            }
             let is_first = self.charge.quotas.iter().take(place).all(|other| other.window != quota.window);
             let is_charged = (count.index, count.generation) == (charged.index, charged.generation);
             let (more, less) =

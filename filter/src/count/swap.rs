@@ -5,7 +5,6 @@ use core::fmt;
 
 use super::cas_predictor::{CasPredictor, MAX_AGE};
 use super::entry::{EntryError, Malformed, Record};
-use super::fingerprint::Fingerprint;
 use super::shared_data::{Cas, HostError, SharedData, Swap, compare_and_swap};
 use super::table::{Capacity, Counter, Table, entries_for};
 use crate::quota::Quota;
@@ -200,12 +199,7 @@ fn open(
 ) -> Result<Result<bool, EntryError>, Malformed> {
     match record.open(entry, counter, quotas, at)? {
         Err(EntryError::Full) if counter.table == Table::Strangers => {
-            let overflow = record.open(
-                entry,
-                &Counter { fingerprint: Fingerprint::OVERFLOW, ..*counter },
-                quotas,
-                at,
-            )?;
+            let overflow = record.open(entry, &counter.overflow(), quotas, at)?;
             Ok(overflow.map(|()| true))
         }
         opened => Ok(opened.map(|()| false)),

@@ -126,6 +126,12 @@ impl Counter {
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
+
+    /// The one that strangers share for whom its entry has no place.
+    #[must_use]
+    pub fn overflow(self) -> Self {
+        Self { fingerprint: Fingerprint::OVERFLOW, ..self }
+    }
 }
 
 /// The tables of one namespace as all VMs of the process use them.

@@ -109,6 +109,7 @@ impl<H: Host> Context<'_, H> {
             is_stranger,
             is_grpc: decided.is_grpc,
             is_open: false,
+            is_in_flight: false,
         });
         let followed = match charged.demand.levels.others {
             None => self.charge(charged).map(|counted| self.conclude(decided, counted)),
@@ -138,9 +139,12 @@ impl<H: Host> Context<'_, H> {
         let admitted = counted.is_admitted();
         let class = config.catalog.classes.get(charged.class).filter(|_| !charged.is_stranger);
         charged.is_open = admitted && class.is_some_and(Class::is_settled);
+        charged.is_in_flight = admitted && charged.quotas().are_in_flight();
         let (is_stranger, is_exhausted_in_shadow) =
             (charged.is_stranger, admitted && charged.is_exhausted_in_shadow());
         if counted.overflowed {
+            // It ends where it was counted, though the entry may have a place for it by then.
+            charged.demand.levels.own = charged.demand.levels.own.overflow();
             decided.pass(Outcome::Overflow);
         }
         match counted.admission {

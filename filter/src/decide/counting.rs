@@ -32,6 +32,7 @@ pub(super) enum DecideError {
 
 /// A request that was charged, or that its quotas had no room for.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that hold independently of each other")]
 pub struct Charged {
     /// What it needed.
     pub demand: Demand,
@@ -46,6 +47,8 @@ pub struct Charged {
     pub(super) is_grpc: bool,
     /// Whether the response, or the end of the stream, is still to settle the charge.
     pub is_open: bool,
+    /// Whether the request is counted among those in flight, until its stream ends.
+    pub is_in_flight: bool,
 }
 
 impl Charged {
@@ -182,16 +185,18 @@ impl<H: Host> Context<'_, H> {
         })
     }
 
-    /// Settles a charge. `charged` then says where the client stands afterwards. The ledger does not know of it yet.
-    pub(super) fn settle(&mut self, charged: &mut Charged, due: Due) {
+    /// Settles a charge, and if the request ends, which is in flight, it is so no longer. `charged` then says where the client stands afterwards. The
+    /// ledger does not know of it yet.
+    pub(super) fn settle(&mut self, charged: &mut Charged, due: Due, ends: bool) {
         charged.is_open = false;
-        if due == Due::Units(charged.cost()) {
+        let changes = due != Due::Units(charged.cost());
+        if !changes && !ends {
             return;
         }
         let Charged { demand, standings, at, .. } = charged;
         let settled = self.opened().and_then(|(counters, client, host)| {
-            client.into_iter().for_each(|client| client.settled(demand));
-            Ok(counters.settle_levels(host, demand, due, standings)?)
+            client.filter(|_| changes).into_iter().for_each(|client| client.settled(demand));
+            Ok(counters.settle_levels(host, demand, (due, ends), standings)?)
         });
         match settled {
             Ok(settled) => *at = settled.unwrap_or(*at),

@@ -45,11 +45,13 @@ impl Charged {
     }
 
     /// The quota that the `X-` headers speak of: the one that refused, the last to have room again if several did; otherwise the one with the
-    /// least share left, the first if several have. `None` if no quota is enforced.
+    /// least share left, the first if several have. `None` if no quota is enforced. Of requests in flight they speak only if that refused.
     #[must_use]
     pub fn tightest(&self) -> Option<Tightest<'_>> {
         let (cost, at) = (self.demand.cost, self.at);
-        let tightest = self.enforced().reduce(|tightest, other| {
+        let spoken_of =
+            |(quota, standing): &(&Quota, &Standing)| standing.exhausted || !quota.window.is_in_flight();
+        let tightest = self.enforced().filter(spoken_of).reduce(|tightest, other| {
             let ((one, at_one), (another, at_another)) = (tightest, other);
             let is_tighter = match (at_one.exhausted, at_another.exhausted) {
                 (true, true) => {
@@ -115,11 +117,13 @@ impl Charged {
         Ok(())
     }
 
-    /// The value of `RateLimit`: `"standard";r=12;t=37`. Of a rate `t` is when there are more, and left out when all are there.
+    /// The value of `RateLimit`: `"standard";r=12;t=37`. Of a rate `t` is when there are more, and left out when all are there. Of
+    /// requests in flight nobody knows it.
     pub(super) fn ratelimit(&self) -> String {
         list(self.standings().map(|(quota, standing)| {
             let left = standing.left(quota).into();
-            (quota, [("\";r=", Some(left)), (";t=", standing.seconds_until_more(quota, self.at))])
+            let more = standing.seconds_until_more(quota, self.at);
+            (quota, [("\";r=", Some(left)), (if more.is_some() { ";t=" } else { "" }, more)])
         }))
     }
 }
@@ -177,6 +181,7 @@ pub(super) mod tests {
             is_stranger: false,
             is_grpc: false,
             is_open: false,
+            is_in_flight: false,
         }
     }
 

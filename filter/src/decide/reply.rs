@@ -98,10 +98,12 @@ impl Reply {
             body.push('}');
         }
         let mut digits = itoa::Buffer::new();
+        let is_in_flight = limited.as_ref().is_some_and(Limited::is_in_flight);
         let retry_after = digits.format(limited.map_or(1, |limited| limited.retry_after));
         let mut headers = Headers::from_iter(refusal.header());
         headers.extend(matches!(status, 429 | 503).then_some(("retry-after", retry_after.as_bytes())));
         headers.extend(cors);
+        let details = if is_in_flight { "weir_in_flight" } else { details };
         Self { status, ..Self::write((usual_status, details), is_grpc, headers, body) }
     }
 
@@ -120,6 +122,11 @@ impl<'c> Limited<'c> {
         Self { charged, tightest, retry_after: charged.retry_after(tightest) }
     }
 
+    /// Whether it is requests in flight that are too many.
+    fn is_in_flight(&self) -> bool {
+        self.tightest.is_some_and(|tightest| tightest.quota.window.is_in_flight())
+    }
+
     /// The message of a 429. `plan` is the subscriber's, `None` for a stranger.
     fn push_message(&self, body: &mut String, config: &Config, plan: Option<&str>) {
         let Self { charged, tightest, retry_after } = self;
@@ -135,9 +142,15 @@ impl<'c> Limited<'c> {
         let mut digits = itoa::Buffer::new();
         body.push_str("Too many requests: ");
         body.push_str(digits.format(limit));
-        body.push_str(if is_of_units { " unit" } else { " request" });
-        body.push_str(if limit == 1 { " per " } else { "s per " });
-        body.push_str(&window.replace('_', " "));
+        let is_in_flight = self.is_in_flight();
+        body.push_str(if is_of_units && !is_in_flight { " unit" } else { " request" });
+        body.push_str(if limit == 1 { "" } else { "s" });
+        if is_in_flight {
+            body.push_str(" in flight");
+        } else {
+            body.push_str(" per ");
+            body.push_str(&window.replace('_', " "));
+        }
         if let (Some(_), Some(Tightest { quota, .. })) = (rate, tightest) {
             body.push_str(", at most ");
             body.push_str(digits.format(quota.limit.get()));

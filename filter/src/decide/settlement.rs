@@ -23,8 +23,8 @@ pub enum Moment<'r> {
 }
 
 impl Limiter {
-    /// Settles a charge that is still open, if this moment decides it: a refund, or a cost that is stated. `charged` then says where the client
-    /// stands.
+    /// Settles a charge that is still open, if this moment decides it: a refund, or a cost that is stated. At the end, the request is in flight no
+    /// longer. `charged` then says where the client stands.
     #[cold]
     pub fn settle(&mut self, host: &mut impl Host, charged: &mut Charged, moment: Moment<'_>) {
         self.context(host).settle_at(charged, moment);
@@ -37,16 +37,16 @@ impl<H: Host> Context<'_, H> {
         let due = match moment {
             Moment::Headers(headers) => stated(class, charged, headers, false),
             Moment::Trailers(trailers) => stated(class, charged, trailers, true),
-            Moment::End => {
-                charged.is_open = false;
-                self.stated_at_end(class)
-            }
+            Moment::End if charged.is_open => self.stated_at_end(class),
+            Moment::End => None,
         };
-        let Some(due) = due else { return };
-        if due == Due::Refund {
+        if due == Some(Due::Refund) {
             self.counting.events.add(Event::CostRefunded, 1);
         }
-        self.settle(charged, due);
+        let ends = moment == Moment::End && charged.is_in_flight;
+        if due.is_some() || moment == Moment::End {
+            self.settle(charged, due.unwrap_or(Due::Units(charged.cost())), ends);
+        }
     }
 
     /// The cost that the metadata of a stream states at its end.

@@ -47,31 +47,38 @@ struct ClassUsage<'a> {
 #[derive(Debug, Serialize)]
 pub(super) struct QuotaUsage<'a> {
     name: &'a str,
-    /// Of a window, or at once of a rate.
+    /// Of a window, or at once of a rate or in flight.
     limit: u32,
+    /// Requests in flight now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_flight: Option<u32>,
     /// At which units flow back, such as `10/second`.
     #[serde(skip_serializing_if = "Option::is_none")]
     rate: Option<String>,
     /// Seconds; of a rate, from empty to full.
-    window: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    window: Option<u64>,
     /// Requests left in the window, or there now.
     remaining: u32,
-    /// When the window ends, or all is there again, in UTC epoch seconds.
-    reset: u64,
+    /// When the window ends, or all is there again, in UTC epoch seconds. Nobody knows it of requests in flight.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reset: Option<u64>,
 }
 
 impl<'a> QuotaUsage<'a> {
     /// Of requests that use `cost` units each.
     pub(super) fn new(quota: &'a Quota, standing: &Standing, cost: u32) -> Self {
         let period = quota.window.period(standing.index);
+        let is_in_flight = quota.window.is_in_flight();
         let length = quota.rate().map_or(period.end.saturating_sub(period.start), Rate::seconds);
         Self {
             name: &quota.name,
             limit: quota.limit.get(),
+            in_flight: is_in_flight.then_some(standing.used),
             rate: quota.window.rate().map(|(units, _, time)| format!("{units}/{time}")),
-            window: length,
-            remaining: standing.left(quota) / cost.max(1),
-            reset: standing.reset(quota),
+            window: (!is_in_flight).then_some(length),
+            remaining: standing.left(quota) / quota.units(cost.max(1)),
+            reset: (!is_in_flight).then(|| standing.reset(quota)),
         }
     }
 }

@@ -267,7 +267,7 @@ fn log_start(config: &Config) {
     Gateway.log(
         LogLevel::Info,
         format_args!(
-            "weir {}: {} plans, {} classes, {} subscribers, directory {}{}{}",
+            "weir {}: {} plans, {} classes, {} subscribers, directory {}{}{}{}",
             env!("CARGO_PKG_VERSION"),
             config.catalog.plans.len(),
             config.catalog.classes.len(),
@@ -276,6 +276,11 @@ fn log_start(config: &Config) {
             if config.settings.operators.is_some() { "; answers operators only" } else { "" },
             if config.lost_with_process().is_some() {
                 "; without a fleet, counts of a day or longer are lost when this process ends"
+            } else {
+                ""
+            },
+            if config.apart_in_fleet().is_some() {
+                "; each gateway of the fleet counts rates and requests in flight by itself"
             } else {
                 ""
             },

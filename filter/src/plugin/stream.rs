@@ -16,7 +16,7 @@ use crate::request::line::LineReader;
 
 /// A stream, between the callbacks of its request and of its response.
 pub(super) struct Stream {
-    /// The state of its configuration; `None` if its root context has none.
+    /// The state of its configuration; `None` if its root context has none, or once the stream has ended.
     active: Option<Rc<Active>>,
     decided: Decided,
 }
@@ -29,6 +29,20 @@ impl Stream {
     /// Whether the request's charge is still to be settled.
     fn is_open(&self) -> bool {
         self.decided.charged.as_ref().is_some_and(|charged| charged.is_open)
+    }
+
+    /// The stream has ended. Hosts tell it by `proxy_on_log`, or `proxy_on_done`, or both.
+    fn end(&mut self) {
+        let Some(active) = self.active.take() else { return };
+        let Decided { charged, answer, .. } = &mut self.decided;
+        if let Some(charged) = charged
+            && (charged.is_open || charged.is_in_flight)
+        {
+            active.with(|state| state.settle(charged, Moment::End));
+        }
+        if let Some(Answer::Later(wait)) = answer.as_deref() {
+            active.with(|state| state.abandon(wait));
+        }
     }
 
     /// Settles the charge.
@@ -54,6 +68,11 @@ impl Context for Stream {
             Some(Next::Answer(reply)) => answer(&reply),
             Some(Next::Wait) | None => {}
         }
+    }
+
+    fn on_done(&mut self) -> bool {
+        self.end();
+        true
     }
 }
 
@@ -91,12 +110,7 @@ impl HttpContext for Stream {
     }
 
     fn on_log(&mut self) {
-        if self.is_open() {
-            self.settle(Moment::End);
-        }
-        if let (Some(active), Some(Answer::Later(wait))) = (&self.active, self.decided.answer.as_deref()) {
-            active.with(|state| state.abandon(wait));
-        }
+        self.end();
     }
 }
 

@@ -226,7 +226,7 @@ impl Run {
         let before: Vec<_> = subjects.iter().map(|subject| self.count(place.gateway, *subject)).collect();
         let Some((Version { client, counters, .. }, mut host)) = self.version(place) else { return };
         client.settled(&demand);
-        let settled = counters.settle_levels(&mut host, &demand, Due::Units(due), &mut standings);
+        let settled = counters.settle_levels(&mut host, &demand, (Due::Units(due), false), &mut standings);
         settled.expect("a charge is settled");
         self.touch(place.gateway, caller);
         for (subject, before) in subjects.into_iter().zip(before) {

@@ -89,6 +89,10 @@ fn cases() -> Vec<Case> {
                 json!([{"rate": "1000000/second", "burst": 1_000_000}]),
             ),
         ),
+        case(
+            "a request in flight",
+            with(plain.clone(), "/plans/pro/standard", json!(["1000000/minute", {"in_flight": 100}])),
+        ),
         case("all headers", all_headers),
         case("a month and all headers", {
             let mut month = with(plain.clone(), "/plans/pro/standard", millions);

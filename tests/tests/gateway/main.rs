@@ -20,6 +20,7 @@ mod floor;
 mod forms;
 mod generated;
 mod grpc;
+mod in_flight;
 mod large_directory;
 mod memory;
 mod metrics;

@@ -120,5 +120,12 @@ pub(crate) fn summary(config: &Config) -> String {
             "warning: plan {plan}, class {class}: counts of a day or longer are lost when the gateway's process ends, because there is no fleet"
         );
     }
+    if let Some((plan, class)) = config.apart_in_fleet() {
+        let (plan, class) = (config.plan_name(plan), config.class_name(class));
+        let _written = writeln!(
+            told,
+            "warning: plan {plan}, class {class}: each gateway of the fleet counts rates and requests in flight by itself"
+        );
+    }
     told
 }

@@ -27,7 +27,7 @@ const AROUND: Duration = Duration::from_secs(1);
 /// Replays an access log and reports which requests the filter would have refused
 ///
 /// The log is Envoy's in JSON: one JSON object per line, in time order; timestamps come from the log. The filter sees the headers
-/// that were logged and are named with --header. Exit code 0 if the log was replayed, 1 if the filter refuses the configuration or
+/// that were logged and are named with --header. Quotas in flight are not judged, because each request ends before the next one. Exit code 0 if the log was replayed, 1 if the filter refuses the configuration or
 /// fails, 2 if a file cannot be read.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples, for a log that has the key in a field \"authorization\":
@@ -128,6 +128,11 @@ impl Replay {
         host.advance(AROUND);
         summary.metrics = host.metrics().all();
         print(summary.to_string().trim_end())?;
+        if ready.config.with_quota(|quota| quota.window.is_in_flight()).is_some() {
+            print(
+                "\nQuotas in flight are not judged: a log does not say which requests were under way at the same time.",
+            )?;
+        }
         if let Some(html) = &self.html {
             let page = replay::page(&summary, &format!("Replay of {}", self.log.display()));
             fs::write(html, page).map_err(Failure::file(html))?;

@@ -47,9 +47,39 @@ fn every_mistake_in_a_plan_or_class_has_its_message_and_its_path() {
             r#"plans.pro.standard[0].name: "A": a name is 1 to 32 of a-z, 0-9, _ and -"#,
         ),
         (
+            r#"{"pro": {"standard": [{"in_flight": 0}]}}"#,
+            "[]",
+            "plans.pro.standard[0].in_flight: 0: expected a whole number from 1 to 65535",
+        ),
+        (
+            r#"{"pro": {"standard": [{"in_flight": 65536}]}}"#,
+            "[]",
+            "plans.pro.standard[0].in_flight: 65536: expected a whole number from 1 to 65535",
+        ),
+        (
+            r#"{"pro": {"standard": [{"in_flight": 1, "longest": "7s"}]}}"#,
+            "[]",
+            r#"plans.pro.standard[0].longest: "7s": expected 8 to 86400 s"#,
+        ),
+        (
+            r#"{"pro": {"standard": [{"in_flight": 1, "longest": "25h"}]}}"#,
+            "[]",
+            r#"plans.pro.standard[0].longest: "25h": expected 8 to 86400 s"#,
+        ),
+        (
+            r#"{"pro": {"standard": [{"in_flight": 1, "window": "minute"}]}}"#,
+            "[]",
+            "plans.pro.standard[0].window: unknown field, expected in_flight, longest, name, mode",
+        ),
+        (
+            r#"{"pro": {"standard": [{"in_flight": 2}, {"in_flight": 1}]}}"#,
+            "[]",
+            "plans.pro.standard[1]: another quota of this class has the same window and mode; keep the lower limit",
+        ),
+        (
             r#"{"pro": {"standard": [7]}}"#,
             "[]",
-            r#"plans.pro.standard[0]: 7: expected a quota such as "60/minute", {"limit": 60, "window": "90s"} or {"rate": "10/second", "burst": 20}"#,
+            r#"plans.pro.standard[0]: 7: expected a quota such as "60/minute", {"limit": 60, "window": "90s"}, {"rate": "10/second", "burst": 20} or {"in_flight": 10}"#,
         ),
         (
             r#"{"pro": {"standard": "60/minute"}}"#,

@@ -85,7 +85,7 @@ impl Ledger {
         let (cost, charged) = charges.remove(place);
         let mut standings = Standings::new();
         let charge = Charge { quotas, cost, shared: None };
-        let settlement = Settlement { charge, charged: &charged, due };
+        let settlement = Settlement { charge, charged: &charged, due, ends: false };
         counters.settle(host, counter, &settlement, &mut standings).unwrap();
         let reported: Vec<_> = standings.iter().map(|standing| standing.used).collect();
         assert_eq!(reported, self.used(seconds));
