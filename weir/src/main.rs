@@ -22,11 +22,8 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    match Cli::parse().command.run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            output::say(&failure);
-            failure.code()
-        }
-    }
+    Cli::parse().command.run().unwrap_or_else(|failure| {
+        output::say(&failure);
+        failure.code()
+    })
 }

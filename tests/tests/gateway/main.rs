@@ -30,6 +30,7 @@ mod organisations;
 mod paths;
 mod portability;
 mod refused_configurations;
+mod replays;
 mod sdk_examples;
 mod serve;
 mod simulated_fleet;
