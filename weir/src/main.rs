@@ -7,7 +7,6 @@ mod filter;
 mod keys;
 mod output;
 mod table;
-mod unclosed;
 
 use std::process::ExitCode;
 

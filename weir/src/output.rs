@@ -3,7 +3,17 @@
 use std::fmt::Display;
 use std::io::{self, Write as _};
 
+use clap::ValueEnum;
 use host_sim_cli::failure::Failure;
+
+/// The form of a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    Text,
+    /// JSON
+    Json,
+}
 
 /// Prints a result. A reader that has seen enough, such as head, is no failure.
 pub(crate) fn print(text: impl Display) -> Result<(), Failure> {

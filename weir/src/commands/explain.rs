@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use host_sim::{Clock, End, Host, LogLevel, LogLine, Outcome, Request, Response, VmName};
 use host_sim_cli::failure::Failure;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use weir::replay::{Callers, Entry, Fields, Seen, Told, since_epoch};
 use crate::decision::Decision;
 use crate::filter::{Filter, Ready, not_loaded, said};
 use crate::keys::Keys;
-use crate::output::{print, say};
+use crate::output::{Format, print, say};
 
 /// Time before the request, in which the filter can fetch the keys of its directory.
 const BEFORE: Duration = Duration::from_secs(1);
@@ -57,15 +57,6 @@ pub(crate) struct Explain {
     /// The form of the explanation
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
-}
-
-/// The form of an explanation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// For people
-    Text,
-    /// One object: what the filter logs, and the answer
-    Json,
 }
 
 /// The name and the value of `--header`, or the name and the field of the access log that has the value.

@@ -93,7 +93,7 @@ fn what_cannot_be_explained_is_said() {
             "error: --keys config: the configuration has no directory that would ask for it\n",
         ),
         (&["absent", "--wasm", "filter.wasm"], 2, "error: absent: "),
-        (&["bad", "--wasm", "filter.wasm"], 1, "bad: plan: unknown field, did you mean plans?\n"),
+        (&["bad", "--wasm", "filter.wasm"], 1, "bad:1:10: plan: unknown field, did you mean plans?\n"),
         (&["--wasm", "filter.wasm"], 2, "required arguments were not provided"),
     ];
     for (arguments, code, said) in rows {

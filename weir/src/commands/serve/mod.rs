@@ -16,7 +16,7 @@ use host_sim_cli::stop::Stop;
 use host_sim_cli::watch::Files;
 use http::Uri;
 
-use super::check::summary;
+use super::check::{summary, warnings};
 use crate::decision::Decision;
 use crate::filter::{Filter, Ready, not_loaded};
 use crate::keys::Keys;
@@ -115,6 +115,7 @@ impl Serve {
         let mut gateway = Gateway::start(host, options)?;
 
         say(format_args!("{}\n{}", self.file.display(), summary(&ready.config)));
+        warnings(&ready.config).iter().for_each(|warning| say(format_args!("warning: {warning}")));
         say(format_args!("serving http://{}, upstream {upstream}, {workers} workers", gateway.address()));
         if let Some(admin) = gateway.admin_address() {
             say(format_args!("admin on http://{admin}"));
