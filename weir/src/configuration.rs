@@ -1,11 +1,12 @@
 //! A configuration of the filter, read from whatever holds it and checked by the filter's own parser.
 
-use envoy_config::{ConfigurationError, Plugin, configuration};
-use filter::config::{Config, ConfigError, Secret};
-use serde::de::IgnoredAny;
-use serde_json::{Map, Value};
+use std::fmt;
 
-use crate::unclosed::unclosed;
+use envoy_config::places::{Place, place};
+use envoy_config::{ConfigurationError, Plugin, configuration, syntax};
+use filter::config::{Config, ConfigError, Secret, digest, hex};
+use serde::de::IgnoredAny;
+use serde_json::{Map, Value, json};
 
 /// A configuration that the filter takes.
 #[derive(Debug)]
@@ -20,45 +21,181 @@ pub(crate) struct Checked {
 pub(crate) enum Refusal {
     /// It has several filters, of these numbers and names.
     Several(Vec<String>),
-    /// The filter, or the gateway that would read it, refuses it.
-    Because(String),
+    /// The filter, or the gateway that would read it, refuses it: for each of these, the first of which is the filter's own.
+    Mistakes(Vec<Mistake>),
+}
+
+/// What is wrong in a text.
+#[derive(Debug)]
+pub(crate) struct Mistake {
+    /// Line and column, if the text has the field.
+    pub(crate) place: Option<Place>,
+    /// The JSON pointer of the field; empty if it is not about one.
+    pub(crate) pointer: String,
+    /// The path of the field, and what is wrong with it.
+    pub(crate) message: String,
+}
+
+impl From<String> for Refusal {
+    fn from(message: String) -> Self {
+        Self::Mistakes(vec![Mistake { place: None, pointer: String::new(), message }])
+    }
+}
+
+/// What follows the name of the file: `:3:14: ` and the message, where its place is known.
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((line, column)) = self.place {
+            write!(f, ":{line}:{column}")?;
+        }
+        write!(f, ": {}", self.message)
+    }
 }
 
 /// Reads the configuration in a text. `filter` is the name or the number of a filter, if the text has several.
 pub(crate) fn parse(text: &[u8], filter: Option<&str>) -> Result<Checked, Refusal> {
-    if let Some(problem) = malformed(text) {
-        return Err(Refusal::Because(problem));
+    // YAML would take some of what is meant to be JSON, and Envoy would not.
+    let is_json = syntax::encoding(text).is_none() && text.trim_ascii_start().starts_with(b"{");
+    if is_json && let Err(error) = serde_json::from_slice::<IgnoredAny>(text) {
+        return Err(Refusal::Mistakes(vec![unreadable(text, &error)]));
     }
     let plugin = configuration::parse(text, filter).map_err(|error| match error {
         ConfigurationError::SeveralFilters { names } => Refusal::Several(names),
-        other => Refusal::Because(other.to_string()),
+        other => other.to_string().into(),
     })?;
     match Config::from_json(&plugin.configuration) {
         Ok(config) => Ok(Checked { plugin, config }),
-        Err(error) => Err(Refusal::Because(located(&error, &plugin.configuration))),
+        Err(first) => Err(Refusal::Mistakes(mistakes(first, text, &plugin.configuration))),
     }
 }
 
-/// What is wrong with a text that is meant to be JSON, by the filter's own message. YAML would take some of it, and Envoy would not.
-fn malformed(text: &[u8]) -> Option<String> {
-    if !text.trim_ascii_start().starts_with(b"{") || serde_json::from_slice::<IgnoredAny>(text).is_ok() {
-        return None;
-    }
-    Config::from_json(text).err().map(|error| located(&error, text))
+/// What is wrong with a text that is no JSON.
+fn unreadable(text: &[u8], error: &serde_json::Error) -> Mistake {
+    let place = (error.line() as u64, error.column() as u64);
+    let (place, cause) = match syntax::unclosed(text).filter(|_| error.is_eof()) {
+        Some(begin) => (begin, Some("what begins here is not closed")),
+        None => (place, syntax::cause(text, place)),
+    };
+    // serde_json quotes nothing where it does not know what is expected.
+    let message = cause.map_or_else(|| error.to_string(), |cause| format!("not JSON: {cause}"));
+    Mistake { place: Some(place), pointer: String::new(), message }
 }
 
-/// The filter's message, and where the JSON began what it does not end, if it ends too early.
-fn located(error: &ConfigError, json: &[u8]) -> String {
-    let ends_early = serde_json::from_slice::<IgnoredAny>(json).is_err_and(|error| error.is_eof());
-    match unclosed(json).filter(|_| ends_early) {
-        Some((line, column)) => {
-            format!("{error}: what begins at line {line} column {column} is not closed")
+/// The filter's message, and what else it would say once each mistake was mended.
+fn mistakes(first: ConfigError, text: &[u8], configuration: &[u8]) -> Vec<Mistake> {
+    let mut mistakes: Vec<Mistake> = Vec::new();
+    let Ok(given) = serde_json::from_slice::<Value>(configuration) else {
+        return match serde_json::from_slice::<IgnoredAny>(configuration) {
+            Err(error) if !configuration.trim_ascii().is_empty() => {
+                let mut mistake = unreadable(configuration, &error);
+                // The text has the configuration within another.
+                if let Some((line, column)) = mistake.place.take_if(|_| configuration != text) {
+                    mistake.message =
+                        format!("line {line}, column {column} of the configuration: {}", mistake.message);
+                }
+                vec![mistake]
+            }
+            _ => vec![Mistake { place: None, pointer: String::new(), message: first.to_string() }],
+        };
+    };
+    let (mut mended, mut error) = (given.clone(), first);
+    loop {
+        let pointer = error.pointer();
+        // What is wrong with what was mended, or lacks since, follows from how it was mended.
+        let is_in = |inner: &str, outer: &str| {
+            inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let is_known = |known: &Mistake| is_in(&known.pointer, &pointer) || is_in(&pointer, &known.pointer);
+        let follows =
+            mistakes.iter().any(is_known) || !mistakes.is_empty() && given.pointer(&pointer).is_none();
+        if follows || mistakes.len() == MOST {
+            return mistakes;
         }
-        None => error.to_string(),
+        let hint = given.pointer(&pointer).and_then(Value::as_str).and_then(meant);
+        let hint = hint.map(|form| format!("; write {form}")).unwrap_or_default();
+        let place = place(text, configuration, &pointer);
+        let is_mended = mend(&mut mended, &pointer, mistakes.len());
+        mistakes.push(Mistake { place, pointer, message: format!("{error}{hint}") });
+        match Config::from_json(mended.to_string().as_bytes()) {
+            Err(next) if is_mended => error = next,
+            Ok(_) | Err(_) => return mistakes,
+        }
+    }
+}
+
+/// Puts something that the filter takes in the place of a field, or takes it out. Says whether it could.
+fn mend(configuration: &mut Value, pointer: &str, number: usize) -> bool {
+    let Some((parent, name)) = pointer.rsplit_once('/') else { return false };
+    let name = name.replace("~1", "/").replace("~0", "~");
+    let plan = configuration["plans"].as_object().and_then(|plans| plans.keys().next().cloned());
+    match configuration.pointer_mut(parent) {
+        Some(Value::Object(fields)) if name == "plan" && !parent.is_empty() => {
+            fields.insert(name, plan.into());
+            true
+        }
+        Some(Value::Object(fields)) => fields.remove(&name).is_some(),
+        Some(Value::Array(list)) => {
+            let Some(entry) = name.parse::<usize>().ok().and_then(|index| list.get_mut(index)) else {
+                return false;
+            };
+            *entry = if parent.ends_with("/keys") {
+                format!("sha256:{}", hex(digest(&number.to_le_bytes()))).into()
+            } else {
+                // A window that no other quota has.
+                json!({"limit": u32::MAX, "window": format!("{}s", LONG - number)})
+            };
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Most mistakes of a configuration that are listed.
+const MOST: usize = 20;
+
+/// Seconds that are no window which people write.
+const LONG: usize = 7_654_321;
+
+/// How units are written, and how others write them.
+const UNITS: [(&str, &str, &[&str]); 7] = [
+    ("second", "s", &["sec", "secs", "seconds", "s"]),
+    ("minute", "m", &["min", "mins", "minutes", "m"]),
+    ("hour", "h", &["hr", "hrs", "hours", "h"]),
+    ("day", "d", &["days", "d"]),
+    ("week", "", &["weeks", "w"]),
+    ("month", "", &["months", "mon"]),
+    ("year", "", &["years", "y"]),
+];
+
+/// The form of a quota that another limiter would have written so: `60/min`, `60/5m`, `60 per minute`.
+fn meant(quota: &str) -> Option<String> {
+    let at = quota.find(|character: char| !character.is_ascii_digit()).filter(|at| *at > 0)?;
+    let (limit, rest) = quota.split_at(at);
+    let rest = rest.trim().trim_start_matches(['/', ' ']);
+    let rest = ["per ", "a ", "requests/", "r/"]
+        .iter()
+        .find_map(|word| rest.strip_prefix(word))
+        .unwrap_or(rest)
+        .trim();
+    let digits = rest.len() - rest.trim_start_matches(|character: char| character.is_ascii_digit()).len();
+    let (times, unit) = rest.split_at(digits);
+    let unit = unit.trim().to_ascii_lowercase();
+    let (name, short, _) =
+        UNITS.iter().find(|(name, _, others)| *name == unit || others.contains(&unit.as_str()))?;
+    match times {
+        "" | "1" => Some(format!("\"{limit}/{name}\"")),
+        _ if short.is_empty() => None,
+        _ => Some(format!("{{\"limit\": {limit}, \"window\": \"{times}{short}\"}}")),
     }
 }
 
 impl Checked {
+    /// The configuration as it is written.
+    pub(crate) fn fields(&self) -> Value {
+        // The filter takes it, so it is JSON.
+        serde_json::from_slice(&self.plugin.configuration).unwrap_or_default()
+    }
+
     /// With the variables that the gateway would pass on, read from this process's environment.
     pub(crate) fn in_environment(mut self) -> Result<Self, Refusal> {
         let settings = &self.config.settings;
@@ -77,7 +214,7 @@ impl Checked {
         host_sim_cli::setup::pass_environment(&mut self.plugin);
         let variable = |name: &str| self.plugin.environment.get(name).cloned();
         let config = self.config.with_environment(variable);
-        self.config = config.map_err(|error| Refusal::Because(error.to_string()))?;
+        self.config = config.map_err(|error| Refusal::from(error.to_string()))?;
         Ok(self)
     }
 
@@ -89,5 +226,32 @@ impl Checked {
         fields.insert("log_decisions".to_owned(), true.into());
         self.plugin.configuration = Value::Object(fields).to_string().into();
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quota_in_another_limiters_words_has_its_own_form() {
+        let rows = [
+            ("60/min", Some("\"60/minute\"")),
+            ("60/5m", Some(r#"{"limit": 60, "window": "5m"}"#)),
+            ("100/10s", Some(r#"{"limit": 100, "window": "10s"}"#)),
+            ("60 per minute", Some("\"60/minute\"")),
+            ("60 a day", Some("\"60/day\"")),
+            ("5r/s", Some("\"5/second\"")),
+            ("60/Minute", Some("\"60/minute\"")),
+            ("60/minutes", Some("\"60/minute\"")),
+            ("2/3 weeks", None),
+            ("60/fortnight", None),
+            ("many", None),
+            ("60", None),
+            ("/minute", None),
+        ];
+        for (given, expected) in rows {
+            assert_eq!(meant(given).as_deref(), expected, "{given}");
+        }
     }
 }

@@ -53,7 +53,10 @@ impl Filter {
         let text = fs::read(file).map_err(Failure::file(file))?;
         let checked = parse(&text, self.plugin.as_deref()).and_then(Checked::in_environment);
         let checked = checked.map_err(|refusal| match refusal {
-            Refusal::Because(problem) => Failure::Missed(format!("{}: {problem}", file.display())),
+            Refusal::Mistakes(mistakes) => {
+                let lines = mistakes.iter().map(|mistake| format!("{}{mistake}", file.display()));
+                Failure::Missed(lines.collect::<Vec<_>>().join("\n"))
+            }
             Refusal::Several(names) => Failure::Unusable(format!(
                 "{}: several Wasm filters ({}): choose one with --plugin, by its name or number",
                 file.display(),

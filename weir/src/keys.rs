@@ -10,6 +10,7 @@ use filter::config::{Config, digest, hex};
 use filter::directory::{Summary, summary};
 use host_sim::{Request, Response};
 use host_sim_cli::failure::Failure;
+use serde_json::Value;
 
 /// A document that the filter takes, as its directory answers with it. Clones are the same, also when another has taken its place.
 #[derive(Debug, Clone)]
@@ -43,9 +44,18 @@ impl Keys {
             told += &format!(", {count} {why}");
         }
         told += &format!(", as {} of cluster {:?}", &*settings.path, &*settings.cluster);
-        let etag = format!("\"{}\"", hex(digest(&document)));
-        let answer = Response::ok().header("etag", etag).body(document);
-        Ok(Self(Arc::new(Mutex::new(Document { answer, told }))))
+        Ok(Self(Arc::new(Mutex::new(Document { answer: answer(document), told }))))
+    }
+
+    /// The document; null if it is not JSON, which the filter would not have taken.
+    pub(crate) fn value(&self) -> Value {
+        serde_json::from_slice(self.document().answer.body_bytes()).unwrap_or_default()
+    }
+
+    /// Those of another document, in the name of the same file.
+    pub(crate) fn answering(&self, document: &Value) -> Self {
+        let (answer, told) = (answer(document.to_string().into()), self.document().told.clone());
+        Self(Arc::new(Mutex::new(Document { answer, told })))
     }
 
     fn document(&self) -> MutexGuard<'_, Document> {
@@ -64,6 +74,11 @@ impl Keys {
         let is_known = poll.header_str("if-none-match") == answer.header_str("etag");
         if is_known { Response::new(304) } else { answer }
     }
+}
+
+fn answer(document: Bytes) -> Response {
+    let etag = format!("\"{}\"", hex(digest(&document)));
+    Response::ok().header("etag", etag).body(document)
 }
 
 impl fmt::Display for Keys {

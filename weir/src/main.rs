@@ -7,7 +7,6 @@ mod filter;
 mod keys;
 mod output;
 mod table;
-mod unclosed;
 
 use std::process::ExitCode;
 
@@ -22,11 +21,8 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    match Cli::parse().command.run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            output::say(&failure);
-            failure.code()
-        }
-    }
+    Cli::parse().command.run().unwrap_or_else(|failure| {
+        output::say(&failure);
+        failure.code()
+    })
 }

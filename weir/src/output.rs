@@ -3,11 +3,24 @@
 use std::fmt::Display;
 use std::io::{self, Write as _};
 
+use clap::ValueEnum;
 use host_sim_cli::failure::Failure;
 
-/// Prints a result. A closed pipe is an error like any other: what is not seen was not checked.
+/// The form of a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    Text,
+    /// JSON
+    Json,
+}
+
+/// Prints a result. A reader that has seen enough, such as head, is no failure.
 pub(crate) fn print(text: impl Display) -> Result<(), Failure> {
-    Ok(writeln!(io::stdout().lock(), "{text}")?)
+    match writeln!(io::stdout().lock(), "{text}") {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// Prints what is said beside the result. A failure to write to standard error cannot be reported.

@@ -25,6 +25,9 @@ pub struct ConfigError {
     problem: String,
 }
 
+/// What stands for a name that must not be shown.
+const HIDDEN: &str = "*";
+
 /// A step of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -68,6 +71,22 @@ impl ConfigError {
         self
     }
 
+    /// The JSON pointer (RFC 6901) of the field, as far as its path can be shown.
+    #[must_use]
+    pub fn pointer(&self) -> String {
+        let mut pointer = String::new();
+        for step in self.path.iter().rev() {
+            let name = match step {
+                Step::Field(field) => (*field).to_owned(),
+                Step::Name(name) if name == HIDDEN => break,
+                Step::Name(name) => name.replace('~', "~0").replace('/', "~1"),
+                Step::Index(index) => index.to_string(),
+            };
+            pointer = pointer + "/" + &name;
+        }
+        pointer
+    }
+
     /// The same error, seen from the field that holds this one.
     #[cold]
     pub(crate) fn within(mut self, parent: impl Into<Step>) -> Self {
@@ -86,7 +105,7 @@ impl ConfigError {
             self.given = None;
             for step in &mut self.path {
                 if let Step::Name(name) = step {
-                    "*".clone_into(name);
+                    HIDDEN.clone_into(name);
                 }
             }
         }

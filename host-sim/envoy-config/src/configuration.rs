@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf};
 use bytes::Bytes;
 use serde_json::Value;
 
-use crate::{error::ConfigurationError, filters, manifest, plugin::Plugin};
+use crate::{error::ConfigurationError, filters, manifest, plugin::Plugin, syntax};
 
 /// Reads the plugin out of a file; see [`parse`].
 ///
@@ -24,6 +24,7 @@ pub fn read(path: impl Into<PathBuf>, plugin: Option<&str>) -> Result<Plugin, Co
 ///   `google.protobuf.StringValue` as it is, a `Struct` in its protocol-buffers form;
 /// - a `WasmPlugin` or `TrafficExtension` of Istio, or an `EnvoyExtensionPolicy` of Envoy Gateway: their configuration as
 ///   JSON, as their controllers hand it over;
+/// - several of these in documents of YAML, or in the items of a `List` of Kubernetes, beside others that hold none;
 /// - else JSON: it is the configuration, byte for byte;
 /// - else YAML: it is the configuration, turned into JSON; a lone text is the configuration as it is.
 ///
@@ -34,16 +35,14 @@ pub fn read(path: impl Into<PathBuf>, plugin: Option<&str>) -> Result<Plugin, Co
 /// When `bytes` are none of these, or hold no filter, several, or none of that name; and when they look like a
 /// configuration of Envoy's or a manifest of Kubernetes, and have no filter.
 pub fn parse(bytes: &[u8], plugin: Option<&str>) -> Result<Plugin, ConfigurationError> {
-    let json: Option<Value> = serde_json::from_slice(bytes).ok();
-    let is_json = json.is_some();
-    let document = match json {
-        Some(document) => document,
-        None => serde_saphyr::from_slice(bytes)?,
-    };
-    let mut plugins = match manifest::plugins(&document) {
-        Some(plugins) => plugins?,
-        None => filters::plugins(&document)?,
-    };
+    let (documents, is_json) = documents(bytes)?;
+    let mut plugins = Vec::new();
+    for document in &documents {
+        plugins.extend(match manifest::plugins(document) {
+            Some(plugins) => plugins?,
+            None => filters::plugins(document)?,
+        });
+    }
     if let Some(name) = plugin {
         let index = name.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
         if plugins.iter().any(|plugin| plugin.name == name) {
@@ -61,19 +60,45 @@ pub fn parse(bytes: &[u8], plugin: Option<&str>) -> Result<Plugin, Configuration
     if let Some(plugin) = plugins.pop() {
         return Ok(plugin);
     }
-    if let Some(kind) = manifest::kind(&document) {
+    if let Some(kind) = documents.iter().find_map(manifest::kind) {
         return Err(ConfigurationError::Manifest { kind: kind.to_owned() });
     }
-    if filters::is_of_envoy(&document) {
+    if documents.len() > 1 || documents.iter().any(filters::is_of_envoy) {
         return Err(ConfigurationError::NoFilter);
     }
-    let configuration = match document {
-        Value::String(_) => Bytes::copy_from_slice(bytes),
-        _ if is_json => Bytes::copy_from_slice(bytes),
-        Value::Null => Bytes::new(),
-        document => document.to_string().into(),
+    let configuration = match documents.into_iter().next() {
+        Some(Value::String(_)) => Bytes::copy_from_slice(bytes),
+        Some(_) if is_json => Bytes::copy_from_slice(bytes),
+        Some(document) => document.to_string().into(),
+        None => Bytes::new(),
     };
     Ok(Plugin::new(configuration))
+}
+
+/// The documents of a text: that of JSON, those of YAML that are not empty, and in the place of a list of Kubernetes its items; and whether the text
+/// is JSON.
+fn documents(bytes: &[u8]) -> Result<(Vec<Value>, bool), ConfigurationError> {
+    if let Some(problem) = syntax::encoding(bytes) {
+        return Err(ConfigurationError::Encoding(problem));
+    }
+    let json: Option<Value> = serde_json::from_slice(bytes).ok();
+    let is_json = json.is_some();
+    let documents = match json {
+        Some(document) => vec![document],
+        None => serde_saphyr::from_slice_multiple(bytes)
+            .map_err(|error| ConfigurationError::syntax(bytes, &error))?,
+    };
+    let items = |mut document: Value| match document.get_mut("items").map(Value::take) {
+        Some(Value::Array(items)) if manifest::kind(&document).is_some_and(|kind| kind.ends_with("List")) => {
+            items
+        }
+        Some(items) => {
+            document["items"] = items;
+            vec![document]
+        }
+        None => vec![document],
+    };
+    Ok((documents.into_iter().flat_map(items).collect(), is_json))
 }
 
 fn names_of(plugins: &[Plugin]) -> Vec<String> {
@@ -241,11 +266,34 @@ spec:
     }
 
     #[test]
+    fn documents_and_lists_are_read_for_the_filters_in_them() {
+        let service = "apiVersion: v1\nkind: Service\n";
+        let indented: String =
+            ISTIO.lines().filter(|line| !line.is_empty()).map(|line| format!("  {line}\n")).collect();
+        let list = format!("apiVersion: v1\nkind: List\nitems:\n- {}", indented.trim_start());
+        for text in [
+            format!("{ISTIO}---\n"),
+            format!("{service}---\n{ISTIO}"),
+            format!("---\n{ISTIO}---\n{service}---\n# nothing\n"),
+            list,
+        ] {
+            assert_eq!(configuration(&text), r#"{"rules":{}}"#, "{text}");
+        }
+        let several = format!("{ISTIO}---\n{GATEWAY}");
+        let error = parse(several.as_bytes(), None).unwrap_err().to_string();
+        assert!(error.contains("1: \"gateways.limits\", 2: \"a\", 3: \"b\""), "{error}");
+        assert_eq!(configuration("a: 1\n---\n"), r#"{"a":1}"#);
+    }
+
+    #[test]
     fn what_holds_no_configuration_is_told() {
         let message = r#"{"vm_config": {}, "configuration": {"@type": "x/google.protobuf.Any"}}"#;
         let rows = [
             ("a: [", "neither JSON nor YAML: line 1, column 4"),
             ("a: 1\na: 2\n", "neither JSON nor YAML: line 2, column 1"),
+            ("a: 1\n---\nb: 2\n", "an Envoy configuration without a envoy.extensions"),
+            ("a:\n\tb: 1\n", "neither JSON nor YAML: line 2, column"),
+            ("\u{feff}{}", "a byte order mark"),
             ("static_resources: {}", "an Envoy configuration without a envoy.extensions"),
             (
                 "apiVersion: v1\nkind: ConfigMap\n",

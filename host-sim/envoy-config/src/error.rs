@@ -2,6 +2,8 @@
 
 use std::{io, path::PathBuf};
 
+use crate::syntax;
+
 /// What Envoy names the configuration of its Wasm filter.
 pub(crate) const WASM_FILTER: &str = "envoy.extensions.filters.http.wasm.v3.Wasm";
 
@@ -19,13 +21,18 @@ pub enum ConfigurationError {
     },
     /// It is neither JSON nor YAML from this line and column on. The parser's message is left out, because it quotes the text, and the
     /// text may hold keys and tokens.
-    #[error("neither JSON nor YAML: line {line}, column {column}")]
+    #[error("neither JSON nor YAML: line {line}, column {column}{}", cause.map(|cause| format!(": {cause}")).unwrap_or_default())]
     Syntax {
         /// The line, from 1; 0 if the text as a whole cannot be read.
         line: u64,
         /// The column, from 1; 0 if the text as a whole cannot be read.
         column: u64,
+        /// What people do wrong there, if it is known.
+        cause: Option<&'static str>,
     },
+    /// Its encoding is none that a gateway takes.
+    #[error("{0}")]
+    Encoding(&'static str),
     /// It configures an Envoy that has no Wasm filter.
     #[error("an Envoy configuration without a {WASM_FILTER} filter")]
     NoFilter,
@@ -81,9 +88,10 @@ pub enum ConfigurationError {
     },
 }
 
-impl From<serde_saphyr::Error> for ConfigurationError {
-    fn from(error: serde_saphyr::Error) -> Self {
+impl ConfigurationError {
+    /// Of a text that serde-saphyr cannot read.
+    pub(crate) fn syntax(text: &[u8], error: &serde_saphyr::Error) -> Self {
         let (line, column) = error.location().map_or((0, 0), |at| (at.line(), at.column()));
-        Self::Syntax { line, column }
+        Self::Syntax { line, column, cause: syntax::cause(text, (line, column)) }
     }
 }

@@ -19,10 +19,12 @@ mod error;
 mod fields;
 mod filters;
 mod manifest;
+pub mod places;
 mod plugin;
 #[cfg(feature = "stats-tags")]
 pub mod stats_tags;
 mod surroundings;
+pub mod syntax;
 mod way;
 
 pub use error::ConfigurationError;

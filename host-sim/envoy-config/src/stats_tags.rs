@@ -51,7 +51,9 @@ impl StatsTags {
     pub fn parse(bytes: &[u8]) -> Result<Self, ConfigurationError> {
         let document: Value = match serde_json::from_slice(bytes) {
             Ok(document) => document,
-            Err(_) => serde_saphyr::from_slice(bytes)?,
+            Err(_) => {
+                serde_saphyr::from_slice(bytes).map_err(|error| ConfigurationError::syntax(bytes, &error))?
+            }
         };
         let tags = document.pointer("/stats_config/stats_tags").and_then(Value::as_array);
         let field = |expected| ConfigurationError::Field { field: "stats_config.stats_tags", expected };

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use crate::{
     outcome::{End, Outcome, Told},
     shared::record::Happened,
+    state::filter_state::FilterState,
     wire::{
         headers::Headers,
         local_reply::{Kind, LocalReply},
@@ -41,8 +42,8 @@ impl Refusal {
         let (headers, body) = reply.render(Kind::default());
         let response = Response::from_headers(headers).body(body);
         let (end, details) = (End::LocalReply, details.to_owned());
-        let told =
-            Told { end, response, forwarded: None, details, failure: None, happened: Happened::default() };
+        let (filter_state, happened) = (FilterState::default(), Happened::default());
+        let told = Told { end, response, forwarded: None, details, filter_state, failure: None, happened };
         Outcome(told.into())
     }
 }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use crate::{
     shared::{log_line::LogLine, record::Happened},
+    state::filter_state::FilterState,
     trace::{
         arguments::readable,
         record::{TracedCallback, causes},
@@ -44,6 +45,7 @@ pub(crate) struct Told {
     pub(crate) response: Response,
     pub(crate) forwarded: Option<Request>,
     pub(crate) details: String,
+    pub(crate) filter_state: FilterState,
     pub(crate) failure: Option<VmError>,
     pub(crate) happened: Happened,
 }
@@ -97,6 +99,12 @@ impl Outcome {
     /// What `%RESPONSE_CODE_DETAILS%` of an access log says: `via_upstream`, what the filter gave with its reply, …
     pub fn details(&self) -> &str {
         &self.0.details
+    }
+
+    /// What `%FILTER_STATE(name:PLAIN)%` of an access log says: the text that a filter has put into the stream under this name. Envoy
+    /// adds `wasm.` to the names of properties that filters set.
+    pub fn filter_state(&self, name: &str) -> Option<String> {
+        self.0.filter_state.text(name.as_bytes())
     }
 
     /// What filters and host have logged on the request's worker while it was in progress.

@@ -217,7 +217,13 @@ fn is_snake_case(name: &str) -> bool {
 }
 
 /// Names of other products, which nothing in the repository has.
-const FOREIGN: [&str; 4] = ["error_page", "istio_agent_wasm_remote_fetch_count", "try_files", "x_request_id"];
+const FOREIGN: [&str; 5] = [
+    "error_page",
+    "istio_agent_wasm_remote_fetch_count",
+    "suppress_envoy_headers",
+    "try_files",
+    "x_request_id",
+];
 
 /// The values that a field may have, where the schema lists them.
 fn values<'s>(schema: &'s Value, field: &'s Value) -> Vec<&'s str> {

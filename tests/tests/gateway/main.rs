@@ -33,6 +33,7 @@ mod periods;
 mod portability;
 mod rates;
 mod refused_configurations;
+mod replays;
 mod sdk_examples;
 mod serve;
 mod simulated_fleet;

@@ -4,15 +4,16 @@ use std::io::Read as _;
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use host_sim::{Clock, End, Host, LogLevel, LogLine, Outcome, Request, Response, VmName};
 use host_sim_cli::failure::Failure;
 use serde_json::{Value, json};
-use weir::replay::Fields;
+use weir::replay::{Callers, Entry, Fields, Seen, Told, since_epoch};
 
 use crate::decision::Decision;
-use crate::filter::{Filter, not_loaded, said};
-use crate::output::{print, say};
+use crate::filter::{Filter, Ready, not_loaded, said};
+use crate::keys::Keys;
+use crate::output::{Format, print, say};
 
 /// Time before the request, in which the filter can fetch the keys of its directory.
 const BEFORE: Duration = Duration::from_secs(1);
@@ -47,8 +48,8 @@ pub(crate) struct Explain {
     /// The client's address
     #[arg(long, value_name = "ADDRESS", conflicts_with = "line")]
     source: Option<String>,
-    /// A line of Envoy's JSON access log, in place of method, path and address; - reads it from standard input
-    #[arg(long, value_name = "JSON")]
+    /// A line of an access log, in place of method, path and address; - reads it from standard input
+    #[arg(long, value_name = "LINE")]
     line: Option<String>,
     /// Number of times that the request is sent
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
@@ -56,15 +57,6 @@ pub(crate) struct Explain {
     /// The form of the explanation
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
-}
-
-/// The form of an explanation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// For people
-    Text,
-    /// One object: what the filter logs, and the answer
-    Json,
 }
 
 /// The name and the value of `--header`, or the name and the field of the access log that has the value.
@@ -75,11 +67,16 @@ fn split<'h>(header: &'h str, at: char, expected: &str) -> Result<(&'h str, &'h 
 
 impl Explain {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let ready = self.filter.ready(&self.file, true)?;
-        let (request, status, at) = self.request()?;
+        let mut ready = self.filter.ready(&self.file, true)?;
+        let mut keys = self.filter.keys(&ready.config)?;
+        let entry = self.line.as_deref().map(|line| self.entry(line)).transpose()?;
+        let (request, status, at) = match &entry {
+            Some(entry) => (known(entry, &mut ready, &mut keys), entry.status, since_epoch(entry.time)),
+            None => (self.request()?, 200, Clock::real().wall()),
+        };
         let mut host = self
             .filter
-            .builder(&ready, self.filter.keys(&ready.config)?.as_ref())
+            .builder(&ready, keys.as_ref())
             .clock(Clock::at(UNIX_EPOCH + at.saturating_sub(BEFORE)))
             .log_level(LogLevel::Debug)
             .build();
@@ -95,40 +92,45 @@ impl Explain {
             send();
         }
         let outcome = send();
-        self.explain(&host, &logged(&host), &outcome)
+        let told = entry.and_then(|entry| entry.told);
+        self.explain(&host, &logged(&host), &outcome, told.as_ref())
     }
 
-    /// The request, the status that the upstream answers, and the wall-clock time of the request: that of `--line`, or the present.
-    fn request(&self) -> Result<(Request, u16, Duration), Failure> {
-        let Some(line) = &self.line else {
-            let mut request = Request::new(self.method.clone(), self.path.clone());
-            if let Some(source) = &self.source {
-                request = request.source(source.clone());
-            }
-            for header in &self.headers {
-                let (name, value) = split(header, ':', "NAME:VALUE, as in 'authorization: Bearer k'")?;
-                request = request.header(name.to_owned(), value.to_owned());
-            }
-            return Ok((request, 200, Clock::real().wall()));
-        };
+    /// The request that the arguments describe.
+    fn request(&self) -> Result<Request, Failure> {
+        let mut request = Request::new(self.method.clone(), self.path.clone());
+        if let Some(source) = &self.source {
+            request = request.source(source.clone());
+        }
+        for header in &self.headers {
+            let (name, value) = split(header, ':', "NAME:VALUE, as in 'authorization: Bearer k'")?;
+            request = request.header(name.to_owned(), value.to_owned());
+        }
+        Ok(request)
+    }
+
+    /// The request of a line of an access log.
+    fn entry(&self, line: &str) -> Result<Entry, Failure> {
         let mut fields = Fields::default();
         for header in &self.headers {
             let (name, field) = split(header, '=', "NAME=FIELD, as in authorization=authorization")?;
             fields = fields.header(name, field);
         }
-        let mut text = line.clone();
+        let mut text = line.to_owned();
         if line == "-" {
             text.clear();
             std::io::stdin().read_to_string(&mut text)?;
         }
-        let entry =
-            fields.read(text.as_bytes()).map_err(|error| Failure::Unusable(format!("--line: {error}")))?;
-        let time = Duration::try_from(entry.time.duration_since(jiff::Timestamp::UNIX_EPOCH));
-        let time = time.map_err(|_| Failure::Unusable(format!("--line: {} is before 1970", entry.time)))?;
-        Ok((entry.request, entry.status, time))
+        fields.read(text.as_bytes()).map_err(|error| Failure::Unusable(format!("--line: {error}")))
     }
 
-    fn explain(&self, host: &Host, lines: &[LogLine], outcome: &Outcome) -> Result<(), Failure> {
+    fn explain(
+        &self,
+        host: &Host,
+        lines: &[LogLine],
+        outcome: &Outcome,
+        told: Option<&Told>,
+    ) -> Result<(), Failure> {
         let guest: Vec<_> = lines.iter().filter(|line| !line.by_host).collect();
         let decisions: Vec<_> = guest.iter().filter_map(|line| Decision::read(&line.message)).collect();
         lines.iter().filter(|line| line.by_host || line.level >= LogLevel::Warn).for_each(say);
@@ -141,13 +143,34 @@ impl Explain {
             return Err(Failure::Missed(format!("the filter logs no decision on this request: {answer}")));
         }
         match self.format {
-            Format::Json => print(format_args!("{:#}", as_json(&decisions, outcome))),
+            Format::Json => print(format_args!("{:#}", as_json(&decisions, outcome, told))),
             Format::Text => {
+                if let Some(told) = told {
+                    print(format_args!("{:<14}{told}", "logged"))?;
+                }
                 decisions.iter().try_for_each(print)?;
-                print(format_args!("{:<14}{}", "answer", answer(outcome)))
+                print(format_args!("{:<14}{}", "answer", answer(outcome)))?;
+                match told {
+                    Some(_) => print(
+                        "The gateway decided what is logged; the rest is this request alone, sent to a filter with empty counters.",
+                    ),
+                    None => Ok(()),
+                }
             }
         }
     }
+}
+
+/// The request of a line, whose caller the filter then knows by what the line has of the key.
+fn known(entry: &Entry, ready: &mut Ready, keys: &mut Option<Keys>) -> Request {
+    // The filter takes it, so it is JSON.
+    let configuration: Value = serde_json::from_slice(&ready.plugin.configuration).unwrap_or_default();
+    let document = keys.as_ref().map(Keys::value);
+    let callers = Callers::new(&ready.config, &configuration, document.as_ref());
+    let seen = Seen::of(&callers, entry);
+    ready.plugin.configuration = callers.known_in(configuration, &seen).to_string().into();
+    *keys = keys.take().map(|keys| keys.answering(&Callers::document(keys.value(), &seen)));
+    callers.request(entry, false)
 }
 
 /// What became of the request.
@@ -161,11 +184,12 @@ fn answer(outcome: &Outcome) -> String {
 }
 
 /// The explanation as one object.
-fn as_json(decisions: &[Decision], outcome: &Outcome) -> Value {
+fn as_json(decisions: &[Decision], outcome: &Outcome, told: Option<&Told>) -> Value {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let headers = outcome.headers().iter();
     let headers: Vec<_> = headers.map(|(name, value)| json!([text(name), text(value)])).collect();
     json!({
+        "logged": told.map(ToString::to_string),
         "decisions": decisions.iter().map(Decision::fields).collect::<Vec<_>>(),
         "answer": {
             "status": outcome.status(),

@@ -6,6 +6,8 @@ mod hash;
 mod replay;
 mod serve;
 
+use std::process::ExitCode;
+
 use clap::Subcommand;
 use host_sim_cli::failure::Failure;
 
@@ -19,13 +21,14 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    pub(crate) fn run(self) -> Result<(), Failure> {
-        match self {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        let done = match self {
             Self::Check(check) => check.run(),
             Self::Serve(serve) => serve.run(),
             Self::Explain(explain) => explain.run(),
-            Self::Replay(replay) => replay.run(),
+            Self::Replay(replay) => return replay.run(),
             Self::Hash(hash) => hash.run(),
-        }
+        };
+        done.map(|()| ExitCode::SUCCESS)
     }
 }

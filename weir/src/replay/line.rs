@@ -1,32 +1,67 @@
-//! One line of an access log.
+//! One line of an access log as a request.
 
 use host_sim::Request;
-use jiff::Timestamp;
-use serde_json::{Map, Value};
+use jiff::{SignedDuration, Timestamp};
 
-/// Names under which the formats of Envoy and Istio, and common others, log a field; the first that a line has counts.
-const TIME: &[&str] = &["start_time", "timestamp", "@timestamp", "time"];
-const METHOD: &[&str] = &["method", "request_method"];
-const PATH: &[&str] = &["path", "x-envoy-original-path", "request_path", "uri"];
-const AUTHORITY: &[&str] = &["authority", "host", "request_authority"];
-const STATUS: &[&str] = &["response_code", "status"];
-const SOURCE: &[&str] =
-    &["downstream_remote_address", "source_address", "remote_address", "downstream_direct_remote_address"];
+use super::record::Record;
+use super::told::Told;
+
+/// What a replay reads of a line, and the names under which gateways log it; the first that a line has counts.
+const NAMES: [(&str, &[&str]); 9] = [
+    ("time", &["start_time", "timestamp", "@timestamp", "msec", "time_iso8601", "time_local", "time", "ts"]),
+    ("method", &["method", "request_method", ":method"]),
+    (
+        "path",
+        &[
+            "path",
+            "x-envoy-original-path",
+            "x-envoy-origin-path",
+            "request_path",
+            "request_uri",
+            "uri",
+            ":path",
+        ],
+    ),
+    ("authority", &["authority", ":authority", "host", "http_host", "request_authority"]),
+    (
+        "client",
+        &[
+            "downstream_remote_address",
+            "client",
+            "client_ip",
+            "source_address",
+            "remote_address",
+            "remote_addr",
+            "downstream_direct_remote_address",
+        ],
+    ),
+    ("forwarded_for", &["x_forwarded_for", "x-forwarded-for", "http_x_forwarded_for"]),
+    ("status", &["response_code", "status"]),
+    ("details", &["response_code_details", "details"]),
+    ("weir", &["weir"]),
+];
+
+/// How details of Weir's own answers begin.
+const OWN: &str = "weir_";
 
 /// A line that is no request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LineError {
-    /// It is no object of JSON.
-    #[error("not a JSON object: {0}")]
+    /// It is in no format that is known.
+    #[error("not an access log's line: {0}")]
     Syntax(String),
     /// It lacks a field.
-    #[error("none of {}", names.join(", "))]
+    #[error("no {what}: none of {}; --field {what}=NAME names the field that has it", names.join(", "))]
     Missing {
+        /// What was looked for.
+        what: &'static str,
         /// The names under which it was looked for.
-        names: &'static [&'static str],
+        names: Vec<String>,
     },
     /// Its time is none.
-    #[error("{text:?} is no time: expected 2026-01-01T00:00:00Z")]
+    #[error(
+        "{text:?} is no time: expected 2026-01-01T00:00:00Z, 01/Jan/2026:00:00:00 +0000 or seconds since 1970"
+    )]
     Time {
         /// The time as given.
         text: String,
@@ -42,21 +77,22 @@ pub struct Entry {
     pub path: String,
     /// Its client's address without the port; empty when the log does not say.
     pub client: String,
-    /// What it was answered; 200 when the log does not say.
+    /// What the upstream answered; 200 when the log does not say, and where Weir answered itself.
     pub status: u16,
-    /// The request.
+    /// The request without the headers below.
     pub request: Request,
+    /// Headers that were logged.
+    pub headers: Vec<(String, String)>,
+    /// What the filter said of the request when it was logged.
+    pub told: Option<Told>,
 }
 
 /// Where a log keeps what.
 #[derive(Debug, Clone, Default)]
 pub struct Fields {
     headers: Vec<(String, String)>,
-}
-
-fn first<'a>(line: &'a Map<String, Value>, names: &[&str]) -> Option<&'a str> {
-    // Envoy writes "-" for what there is not, and null in typed JSON.
-    names.iter().find_map(|name| line.get(*name)?.as_str().filter(|text| *text != "-"))
+    /// Names of fields in place of the usual ones.
+    given: Vec<(&'static str, String)>,
 }
 
 impl Fields {
@@ -67,53 +103,107 @@ impl Fields {
         self
     }
 
+    /// Reads `what` from `field`.
+    ///
+    /// # Errors
+    /// When `what` is nothing that is read: with what is.
+    pub fn field(mut self, what: &str, field: impl Into<String>) -> Result<Self, String> {
+        let Some((what, _)) = NAMES.iter().find(|(known, _)| *known == what) else {
+            let known: Vec<_> = NAMES.iter().map(|(known, _)| *known).collect();
+            return Err(format!("--field {what}: expected one of {}", known.join(", ")));
+        };
+        self.given.push((what, field.into()));
+        Ok(self)
+    }
+
+    /// The headers that were logged, with the names of their fields.
+    #[must_use]
+    pub fn headers(&self) -> &[(String, String)] {
+        &self.headers
+    }
+
+    fn names(&self, what: &str) -> Vec<&str> {
+        let given: Vec<_> =
+            self.given.iter().filter(|(of, _)| *of == what).map(|(_, field)| field.as_str()).collect();
+        let usual = NAMES.iter().filter(|(of, _)| *of == what).flat_map(|(_, names)| names.iter().copied());
+        if given.is_empty() { usual.collect() } else { given }
+    }
+
     /// Reads a line.
     ///
     /// # Errors
-    /// When it is no JSON object, or says neither when nor what.
+    /// When it is in no known format, or says neither when nor what.
     pub fn read(&self, line: &[u8]) -> Result<Entry, LineError> {
-        let line: Map<String, Value> =
-            serde_json::from_slice(line).map_err(|error| LineError::Syntax(error.to_string()))?;
-        let required =
-            |names: &'static [&'static str]| first(&line, names).ok_or(LineError::Missing { names });
-        let time = required(TIME)?;
-        let time = time.parse().map_err(|_| LineError::Time { text: time.to_owned() })?;
-        let path = required(PATH)?;
+        let record = Record::read(line.trim_ascii()).map_err(LineError::Syntax)?;
+        let find = |what| self.names(what).into_iter().find_map(|name| record.get(name));
+        let missing = |what| LineError::Missing {
+            what,
+            names: self.names(what).into_iter().map(str::to_owned).collect(),
+        };
+        let text = find("time").ok_or_else(|| missing("time"))?;
+        let mut time = instant(text).ok_or_else(|| LineError::Time { text: text.to_owned() })?;
+        // The times of nginx, which has this field, are those at which requests ended.
+        if let Some(took) = record.get("request_time") {
+            let took = took.parse().ok().and_then(|seconds| SignedDuration::try_from_secs_f64(seconds).ok());
+            time = took.and_then(|took| time.checked_sub(took).ok()).unwrap_or(time);
+        }
+        // nginx's $request has method, path and protocol.
+        let mut line = record.get("request").unwrap_or_default().split(' ');
+        let (method, target) = (line.next().filter(|method| !method.is_empty()), line.next());
+        let path = find("path").or(target).ok_or_else(|| missing("path"))?;
+        let method = find("method").or(method).unwrap_or("GET");
 
-        let mut request = Request::new(first(&line, METHOD).unwrap_or("GET").to_owned(), path.to_owned());
-        if let Some(authority) = first(&line, AUTHORITY) {
+        let mut request = Request::new(method.to_owned(), path.to_owned());
+        if let Some(authority) = find("authority") {
             request = request.authority(authority.to_owned());
         }
-        if let Some(agent) = first(&line, &["user_agent"]) {
+        let agents = ["user_agent", "user-agent", "http_user_agent"];
+        if let Some(agent) = agents.into_iter().find_map(|name| record.get(name)) {
             request = request.header("user-agent", agent.to_owned());
         }
-        for (name, field) in &self.headers {
-            if let Some(value) = first(&line, &[field]) {
-                request = request.header(name.clone(), value.to_owned());
-            }
-        }
-        let source = first(&line, SOURCE).or_else(|| first(&line, &["x_forwarded_for"])?.rsplit(',').next());
-        let source = source.unwrap_or_default().trim();
-        let (client, with_port) = split_port(source);
+        let source = find("client").or_else(|| find("forwarded_for")?.rsplit(',').next());
+        let (client, with_port) = split_port(source.unwrap_or_default().trim());
         if !client.is_empty() {
             request = request.source(with_port);
         }
-        let status = STATUS.iter().find_map(|name| match line.get(*name)? {
-            Value::Number(status) => status.as_u64(),
-            Value::String(status) => status.parse().ok(),
-            _ => None,
-        });
+        let logged = |(name, field): &(String, String)| Some((name.clone(), record.get(field)?.to_owned()));
+        let told = find("weir").and_then(Told::read);
+        let is_own = find("details").is_some_and(|details| details.starts_with(OWN))
+            || told.as_ref().is_some_and(Told::is_refused);
+        // 0 is a client that went away before the answer.
+        let status = find("status").and_then(|status| status.parse().ok());
         Ok(Entry {
             time,
             path: path.split(['?', '#']).next().unwrap_or_default().to_owned(),
             client,
-            // 0 is a client that went away before the answer.
-            status: status
-                .and_then(|status| u16::try_from(status).ok())
-                .filter(|status| *status >= 100)
-                .unwrap_or(200),
+            status: status.filter(|status| *status >= 100 && !is_own).unwrap_or(200),
             request,
+            headers: self.headers.iter().filter_map(logged).collect(),
+            told,
         })
+    }
+
+    /// The names of a line's fields, where the line can be read at all.
+    pub(super) fn names_of(line: &[u8]) -> Vec<String> {
+        let record = Record::read(line.trim_ascii()).unwrap_or_default();
+        record.names().map(str::to_owned).collect()
+    }
+}
+
+/// A time as gateways write it.
+fn instant(text: &str) -> Option<Timestamp> {
+    if let Ok(time) = text.parse() {
+        return Some(time);
+    }
+    match text.parse::<f64>() {
+        // Seconds, milliseconds, microseconds: by what lies nearest to this century.
+        Ok(number) => {
+            let seconds =
+                [1.0, 1e3, 1e6].into_iter().map(|unit| number / unit).find(|seconds| *seconds < 1e11)?;
+            let since = SignedDuration::try_from_secs_f64(seconds).ok()?;
+            Timestamp::UNIX_EPOCH.checked_add(since).ok()
+        }
+        Err(_) => Timestamp::strptime("%d/%b/%Y:%H:%M:%S %z", text).ok(),
     }
 }
 
@@ -139,31 +229,51 @@ mod tests {
             "downstream_remote_address":"203.0.113.9:5000","key":"Bearer k","user_agent":"-"}"#;
         let istio = r#"{"start_time":"2026-01-01T00:00:01.5Z","path":"/a?b","x_forwarded_for":"198.51.100.1, 2001:db8::1",
             "response_code":"0","authority":null}"#;
+        let gateway = r#"{"start_time":"2026-01-01T00:00:01.500Z","x-envoy-origin-path":"/a?b",":authority":"api","x-forwarded-for":"203.0.113.9"}"#;
+        let shipped = r#"{"time":"2026-01-01T00:00:01.500Z","client":"203.0.113.9","path":"/a?b","status":429,"details":"weir_rate_limited"}"#;
+        let msec = r#"{"msec":"1767225602.000","request_time":"0.500","request_uri":"/a?b","remote_addr":"203.0.113.9","status":"404"}"#;
+        let combined = r#"203.0.113.9 - - [01/Jan/2026:00:00:01 +0000] "GET /a?b HTTP/1.1" 404 2 "-" "curl""#;
         let fields = Fields::default().header("authorization", "key");
-        //  line   status  client         source                 authorization
+        //  line   status  client         source                 authorization, milliseconds
         let rows = [
-            (envoy, 201, "203.0.113.9", "203.0.113.9:5000", Some("Bearer k")),
-            (istio, 200, "2001:db8::1", "[2001:db8::1]:0", None),
+            (envoy, 201, "203.0.113.9", "203.0.113.9:5000", Some("Bearer k"), 500),
+            (istio, 200, "2001:db8::1", "[2001:db8::1]:0", None, 500),
+            (gateway, 200, "203.0.113.9", "203.0.113.9:0", None, 500),
+            (shipped, 200, "203.0.113.9", "203.0.113.9:0", None, 500),
+            (msec, 404, "203.0.113.9", "203.0.113.9:0", None, 500),
+            (combined, 404, "203.0.113.9", "203.0.113.9:0", None, 0),
         ];
-        for (line, status, client, source, authorization) in rows {
+        for (line, status, client, source, authorization, milliseconds) in rows {
             let entry = fields.read(line.as_bytes()).unwrap();
-            assert_eq!((entry.status, entry.client.as_str(), entry.path.as_str()), (status, client, "/a"));
-            assert_eq!(entry.time.as_millisecond(), 1_767_225_601_500);
-            assert_eq!(entry.request.source_address(), source);
             assert_eq!(
-                (entry.request.path(), entry.request.header_str("authorization")),
-                ("/a?b", authorization)
+                (entry.status, entry.client.as_str(), entry.path.as_str()),
+                (status, client, "/a"),
+                "{line}"
             );
-            assert_eq!(entry.request.header_str("user-agent"), None);
+            assert_eq!(entry.time.as_millisecond(), 1_767_225_601_000 + milliseconds, "{line}");
+            assert_eq!(entry.request.source_address(), source, "{line}");
+            assert_eq!(entry.request.path(), "/a?b", "{line}");
+            let header = entry.headers.first().map(|(name, value)| (name.as_str(), value.as_str()));
+            assert_eq!(header, authorization.map(|value| ("authorization", value)), "{line}");
         }
+    }
+
+    #[test]
+    fn any_field_can_be_named() {
+        let line = br#"{"when":1767225601500,"what":"/x","path":"/y"}"#;
+        let fields = Fields::default().field("time", "when").unwrap().field("path", "what").unwrap();
+        let entry = fields.read(line).unwrap();
+        assert_eq!((entry.path.as_str(), entry.time.as_millisecond()), ("/x", 1_767_225_601_500));
+        let refused = Fields::default().field("uri", "x").unwrap_err();
+        assert!(refused.starts_with("--field uri: expected one of time, method, path, "), "{refused}");
     }
 
     #[test]
     fn a_line_that_is_no_request_says_why() {
         let rows = [
-            ("[]", "not a JSON object: "),
-            (r#"{"path":"/"}"#, "none of start_time, timestamp"),
-            (r#"{"start_time":"2026-01-01T00:00:00Z"}"#, "none of path, "),
+            ("[]", "not an access log's line: neither a JSON object nor "),
+            (r#"{"path":"/"}"#, "no time: none of start_time, timestamp, "),
+            (r#"{"start_time":"2026-01-01T00:00:00Z"}"#, "no path: none of path, x-envoy-original-path, "),
             (r#"{"start_time":"noon","path":"/"}"#, "\"noon\" is no time"),
         ];
         for (line, expected) in rows {

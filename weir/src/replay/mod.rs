@@ -1,75 +1,124 @@
-//! "What would this filter have refused last week": an access log, sent through the filter by the log's own clock.
+//! "What would this filter have refused last week": access logs, sent through the filter by the log's own clock.
 //!
-//! The log is Envoy's in JSON, a line a request. Its fields are found under the names that Envoy's and Istio's formats
-//! use; request headers that the filter needs, such as the API key's, must have been logged and are named with
-//! [`Fields::header`].
+//! A line is read by [`Fields`], lines are put in the order of their time by [`Log`], and [`Callers`] says what of the log identifies the
+//! caller, so that the filter can know it. Each [`Side`] has the filter with one configuration.
 
+mod baseline;
+mod callers;
 mod line;
+mod log;
+mod notes;
 mod page;
 mod plot;
+mod record;
+mod report;
 mod summary;
+mod told;
 
-use std::io;
 use std::time::Duration;
 
-use host_sim::{Host, Request, Response};
+use host_sim::{End, Host, Request, Response};
 use jiff::Timestamp;
 
+pub use self::baseline::Comparison;
+pub use self::callers::{By, Callers, Seen};
 pub use self::line::{Entry, Fields, LineError};
+pub use self::log::{Log, LogError, Skipped};
+pub use self::notes::Doubt;
 pub use self::page::page;
-pub use self::summary::{Bucket, Outcomes, Skipped, Summary};
+pub use self::summary::{Bucket, Outcomes, Summary};
+pub use self::told::Told;
 
-/// Sends the lines of a log through a host's filter, dealt out to its workers in turn. The host's clock must stand at
-/// the log's beginning (see [`Entry::time`]) or before; it goes on as the log does, and timers fire on the way. A line
-/// that began before the one ahead of it counts as of the same instant. The upstream answers what the log says.
+/// The filter state that the filter describes its decision in.
+const STATE: &str = "wasm.weir";
+
+/// A filter with a configuration, and the callers that it knows.
+#[derive(Debug)]
+pub struct Side<'c> {
+    /// Runs the filter. Its clock must stand at the log's beginning or before.
+    pub host: Host,
+    /// Made of the filter's configuration.
+    pub callers: &'c Callers,
+    /// Whether requests have the class that the log says they had.
+    pub class_from_log: bool,
+}
+
+/// What the filter decided.
+#[derive(Debug, Clone, Default)]
+struct Decided {
+    /// By which answer it refused, if it did.
+    refused: Option<String>,
+    told: Option<Told>,
+}
+
+impl Side<'_> {
+    /// Sends a request. The clock goes on to its time, and timers fire on the way.
+    fn send(&self, entry: &Entry, number: u64) -> Decided {
+        let host = &self.host;
+        let now = host.clock().wall();
+        let then = since_epoch(entry.time);
+        if then > now {
+            host.advance(then - now);
+        }
+        let worker = usize::try_from(number).unwrap_or(0) % host.workers();
+        let request = self.callers.request(entry, self.class_from_log);
+        let outcome = host.worker(worker).send(request, |_: &Request| Response::new(entry.status));
+        let told = outcome.filter_state(STATE).and_then(|line| Told::read(&line));
+        let reply = || format!("{} {}", outcome.status(), outcome.details()).trim_end().to_owned();
+        let refused = match outcome.end() {
+            End::Forwarded => {
+                told.as_ref().filter(|told| told.is("shadow_limited")).map(|_| "shadow_limited".to_owned())
+            }
+            End::LocalReply | End::Reset | End::Paused => Some(reply()),
+        };
+        Decided { refused, told }
+    }
+}
+
+/// Sends the requests of a log through the filter, dealt out to its workers in turn. The upstream answers what the log says.
 ///
-/// `progress` is called after each line with the line's length in bytes.
+/// `seen` is called with each request that is read, and with the bytes of each line.
 ///
 /// # Errors
-/// When the log cannot be read. Lines that are no request are skipped and counted.
+/// When the log cannot be read, or its lines are too far out of order.
 ///
 /// # Panics
 /// When the host runs no filter.
 pub fn replay(
-    host: &Host,
-    mut log: impl io::BufRead,
-    fields: &Fields,
-    mut progress: impl FnMut(u64),
-) -> io::Result<Summary> {
+    side: &Side<'_>,
+    log: &mut Log,
+    mut seen: impl FnMut(Option<&Entry>, usize),
+) -> Result<Summary, LogError> {
     let mut summary = Summary::default();
-    let mut line = Vec::new();
-    let mut number = 0;
-    loop {
-        line.clear();
-        let read = log.read_until(b'\n', &mut line)?;
-        if read == 0 {
-            break;
-        }
-        number += 1;
-        if !line.trim_ascii().is_empty() {
-            match fields.read(&line) {
-                Ok(entry) => send(host, entry, &mut summary),
-                Err(error) => summary.skip(number, error),
-            }
-        }
-        progress(read as u64);
+    while let Some(entry) = log.next(&mut seen)? {
+        let decided = side.send(&entry, summary.requests);
+        summary.count(&entry, &decided);
     }
-    summary.metrics = host.metrics().all();
     Ok(summary)
 }
 
-fn send(host: &Host, entry: Entry, summary: &mut Summary) {
-    let now = host.clock().wall();
-    let then = since_epoch(entry.time);
-    if then > now {
-        host.advance(then - now);
+/// Sends the requests of a log through both filters.
+///
+/// # Errors
+/// As [`replay`].
+///
+/// # Panics
+/// As [`replay`].
+pub fn compare(
+    [before, after]: [&Side<'_>; 2],
+    log: &mut Log,
+    mut seen: impl FnMut(Option<&Entry>, usize),
+) -> Result<Comparison, LogError> {
+    let mut comparison = Comparison::of(before.callers, after.callers);
+    while let Some(entry) = log.next(&mut seen)? {
+        let number = comparison.requests();
+        comparison.count(&entry, &before.send(&entry, number), &after.send(&entry, number));
     }
-    let worker = usize::try_from(summary.requests).unwrap_or(0) % host.workers();
-    let status = entry.status;
-    let outcome = host.worker(worker).send(entry.request, |_: &Request| Response::new(status));
-    summary.count(entry.time, &entry.path, &entry.client, &outcome);
+    Ok(comparison)
 }
 
-fn since_epoch(time: Timestamp) -> Duration {
+/// A time as the host's clock has it.
+#[must_use]
+pub fn since_epoch(time: Timestamp) -> Duration {
     Duration::try_from(time.duration_since(Timestamp::UNIX_EPOCH)).unwrap_or_default()
 }

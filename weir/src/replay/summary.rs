@@ -1,18 +1,15 @@
 //! What a replay found, within a bound however long the log is.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 
-use envoy_config::stats_tags::{StatsTags, TagTable};
-use host_sim::{End, MetricValue, Outcome};
 use jiff::{SignedDuration, Timestamp};
+use serde_json::{Map, Value, json};
 
-use super::line::LineError;
+use super::Decided;
+use super::line::Entry;
+use super::report::{Cell, Table, percent};
 
-/// The bootstrap that says what parts of the names of Weir's counters mean.
-const BOOTSTRAP: &[u8] = include_bytes!("../../../envoy/envoy.yaml");
-
-/// Paths and clients beyond this many share one row.
+/// Rows of a table beyond this many share one.
 const MAX_ROWS: usize = 10_000;
 
 /// Buckets of time beyond this many are joined in pairs.
@@ -21,18 +18,18 @@ const MAX_BUCKETS: usize = 240;
 /// The narrowest bucket, in seconds.
 const NARROWEST: i64 = 60;
 
-/// The row of paths and clients that have none of their own.
+/// The row of what has no row of its own.
 const OTHERS: &str = "(others)";
 
-/// Lines that were skipped, of which the first few are kept.
-const KEPT_SKIPPED: usize = 5;
+/// What stands for a value that there is not.
+const NONE: &str = "-";
 
-/// How many requests went on, and how many the filter answered itself.
+/// How many requests went on, and how many were refused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outcomes {
     /// Went on to the upstream.
     pub forwarded: u64,
-    /// Were answered by the filter, or cut.
+    /// Were answered by the filter, or cut, or would have been but for a quota in shadow mode.
     pub refused: u64,
 }
 
@@ -46,6 +43,7 @@ impl Outcomes {
     }
 
     /// All of them.
+    #[must_use]
     pub fn total(self) -> u64 {
         self.forwarded + self.refused
     }
@@ -60,13 +58,25 @@ pub struct Bucket {
     pub outcomes: Outcomes,
 }
 
-/// A line that is not a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Skipped {
-    /// Which line, counted from 1.
-    pub line: u64,
-    /// Why.
-    pub error: LineError,
+/// What requests are counted by.
+const BY: [&str; 6] = ["subscriber", "plan", "class", "quota", "client", "path"];
+
+/// Requests by a name.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Rows<T>(HashMap<String, T>);
+
+impl<T: Default> Rows<T> {
+    pub(super) fn row(&mut self, name: &str) -> &mut T {
+        let name = if self.0.len() < MAX_ROWS || self.0.contains_key(name) { name } else { OTHERS };
+        if !self.0.contains_key(name) {
+            self.0.insert(name.to_owned(), T::default());
+        }
+        self.0.entry(name.to_owned()).or_default()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
+        self.0.iter().map(|(name, row)| (name.as_str(), row))
+    }
 }
 
 /// What a replay found.
@@ -74,64 +84,54 @@ pub struct Skipped {
 pub struct Summary {
     /// Lines that were requests.
     pub requests: u64,
-    /// Lines that were not.
-    pub skipped: u64,
-    /// The first of them.
-    pub first_skipped: Vec<Skipped>,
     /// All requests.
     pub outcomes: Outcomes,
-    /// Replies of the filter by status and response-code details.
-    pub replies: BTreeMap<(u16, String), u64>,
+    /// Refused requests by what they were answered.
+    pub replies: BTreeMap<String, u64>,
     /// When the first and the last request began.
     pub span: Option<(Timestamp, Timestamp)>,
-    /// What the filter has counted.
-    pub metrics: Vec<(String, MetricValue)>,
-    /// What parts of the counters' names mean, if not what Weir's mean.
-    pub tags: Option<StatsTags>,
-    paths: HashMap<String, Outcomes>,
-    clients: HashMap<String, Outcomes>,
+    /// What is to be known of the figures: what was skipped, taken for something else, or not judged.
+    pub notes: Vec<String>,
+    /// Requests of another class than in the log, by both, with one of their paths.
+    pub(super) other_class: BTreeMap<(String, String), (u64, String)>,
+    /// Requests without a client's address.
+    pub(super) without_client: u64,
+    by: [Rows<Outcomes>; BY.len()],
     buckets: BTreeMap<i64, Outcomes>,
     /// How often the narrowest buckets were joined in pairs.
     joined: u32,
 }
 
-fn row<'a>(rows: &'a mut HashMap<String, Outcomes>, name: &str) -> &'a mut Outcomes {
-    let name = if rows.len() < MAX_ROWS || rows.contains_key(name) { name } else { OTHERS };
-    rows.entry(name.to_owned()).or_default()
-}
-
-/// The rows with most refusals, then most requests.
-fn top(rows: &HashMap<String, Outcomes>, count: usize) -> Vec<(&str, Outcomes)> {
-    let mut rows: Vec<_> = rows.iter().map(|(name, outcomes)| (name.as_str(), *outcomes)).collect();
-    rows.sort_by(|(name, a), (other, b)| {
-        (b.refused, b.total()).cmp(&(a.refused, a.total())).then(name.cmp(other))
-    });
-    rows.truncate(count);
-    rows
-}
-
 impl Summary {
-    pub(super) fn skip(&mut self, line: u64, error: LineError) {
-        self.skipped += 1;
-        if self.first_skipped.len() < KEPT_SKIPPED {
-            self.first_skipped.push(Skipped { line, error });
-        }
-    }
-
-    pub(super) fn count(&mut self, time: Timestamp, path: &str, client: &str, outcome: &Outcome) {
-        let refused = outcome.end() != End::Forwarded;
+    pub(super) fn count(&mut self, entry: &Entry, decided: &Decided) {
+        let refused = decided.refused.is_some();
         self.requests += 1;
         self.outcomes.add(refused);
-        if refused {
-            *self.replies.entry((outcome.status(), outcome.details().to_owned())).or_default() += 1;
+        if let Some(reply) = &decided.refused {
+            *self.replies.entry(reply.clone()).or_default() += 1;
         }
-        row(&mut self.paths, path).add(refused);
-        if !client.is_empty() {
-            row(&mut self.clients, client).add(refused);
+        let told = decided.told.clone().unwrap_or_default();
+        // Of a quota, only its refusals are known.
+        let quota = told.quota.filter(|_| refused);
+        let client = Some(entry.client.clone()).filter(|client| !client.is_empty());
+        self.without_client += u64::from(client.is_none());
+        let names = [told.subscriber, told.plan, told.class.clone(), quota, client, Some(entry.path.clone())];
+        for (rows, name) in self.by.iter_mut().zip(names) {
+            if let Some(name) = name {
+                rows.row(&name).add(refused);
+            }
         }
-        let (first, last) = self.span.unwrap_or((time, time));
-        self.span = Some((first.min(time), last.max(time)));
-        self.buckets.entry(time.as_second().div_euclid(self.width())).or_default().add(refused);
+        let logged = entry.told.as_ref().and_then(|logged| logged.class.clone());
+        if let (Some(logged), Some(class)) = (logged, told.class)
+            && logged != class
+        {
+            let (count, _) =
+                self.other_class.entry((logged, class)).or_insert_with(|| (0, entry.path.clone()));
+            *count += 1;
+        }
+        let (first, last) = self.span.unwrap_or((entry.time, entry.time));
+        self.span = Some((first.min(entry.time), last.max(entry.time)));
+        self.buckets.entry(entry.time.as_second().div_euclid(self.width())).or_default().add(refused);
         while self.buckets.len() > MAX_BUCKETS {
             self.joined += 1;
             let narrow = std::mem::take(&mut self.buckets);
@@ -143,17 +143,20 @@ impl Summary {
         }
     }
 
-    /// Paths by how much of them was refused, the most first.
-    pub fn paths(&self, count: usize) -> Vec<(&str, Outcomes)> {
-        top(&self.paths, count)
-    }
-
-    /// Clients by how much of theirs was refused, the most first.
-    pub fn clients(&self, count: usize) -> Vec<(&str, Outcomes)> {
-        top(&self.clients, count)
+    /// The rows by subscriber, plan, class, quota, client or path: by refusals, the most first.
+    #[must_use]
+    pub fn by(&self, what: &str) -> Vec<(&str, Outcomes)> {
+        let place = BY.iter().position(|by| *by == what);
+        let rows = place.and_then(|place| self.by.get(place)).into_iter().flat_map(Rows::iter);
+        let mut rows: Vec<_> = rows.map(|(name, outcomes)| (name, *outcomes)).collect();
+        rows.sort_by(|(name, a), (other, b)| {
+            (b.refused, b.total()).cmp(&(a.refused, a.total())).then(name.cmp(other))
+        });
+        rows
     }
 
     /// The requests over time: buckets of [`bucket_width`](Self::bucket_width), those without requests left out.
+    #[must_use]
     pub fn buckets(&self) -> Vec<Bucket> {
         let of = |(index, outcomes): (&i64, &Outcomes)| {
             let start = Timestamp::from_second(index.saturating_mul(self.width())).ok()?;
@@ -162,87 +165,88 @@ impl Summary {
         self.buckets.iter().filter_map(of).collect()
     }
 
-    /// What the filter has counted, as tables where [`tags`](Self::tags) say what the parts of names mean; a counter
-    /// that stands at zero is left out.
-    pub fn counters(&self) -> (Vec<TagTable>, Vec<(&str, u64)>) {
-        let counters = self.metrics.iter().filter_map(|(name, value)| match value {
-            MetricValue::Counter(count) if *count > 0 => Some((name.as_str(), *count)),
-            MetricValue::Counter(_) | MetricValue::Gauge(_) | MetricValue::Histogram(_) => None,
-        });
-        let of_weir = || StatsTags::parse(BOOTSTRAP).unwrap_or_default();
-        self.tags.clone().unwrap_or_else(of_weir).tables(counters)
-    }
-
     fn width(&self) -> i64 {
         NARROWEST << self.joined
     }
 
     /// How wide a bucket is.
+    #[must_use]
     pub fn bucket_width(&self) -> SignedDuration {
         SignedDuration::from_secs(self.width())
     }
-}
 
-impl fmt::Display for Summary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let share = |part: u64| percent(part, self.requests);
-        if let Some((first, last)) = self.span {
-            writeln!(f, "{} requests, {first:.0} to {last:.0}", self.requests)?;
-        } else {
-            writeln!(f, "no requests")?;
-        }
-        writeln!(
-            f,
-            "  {:<52}{:>12}{:>8}",
-            "went on",
-            self.outcomes.forwarded,
-            share(self.outcomes.forwarded)
-        )?;
-        for ((status, details), count) in &self.replies {
-            let what = if details.is_empty() { status.to_string() } else { format!("{status} {details}") };
-            writeln!(f, "  {what:<52}{count:>12}{:>8}", share(*count))?;
-        }
-        let refused = |rows: Vec<(&str, Outcomes)>| -> Vec<(String, Outcomes)> {
-            let rows = rows.into_iter().filter(|(_, outcomes)| outcomes.refused > 0);
-            rows.map(|(name, outcomes)| (name.to_owned(), outcomes)).collect()
-        };
-        for (what, rows) in [("paths", refused(self.paths(10))), ("clients", refused(self.clients(10)))] {
-            if rows.is_empty() {
-                continue;
-            }
-            writeln!(f, "\n{:<54}{:>12}{:>8}", format!("refused, by {what}"), "of", "refused")?;
-            for (name, outcomes) in rows {
+    /// The tables that have rows.
+    pub(super) fn tables(&self) -> Vec<Table> {
+        let mut tables = vec![Table {
+            name: "replies",
+            title: "Refused".to_owned(),
+            head: vec!["answer", "requests", "of all"],
+            rows: self
+                .replies
+                .iter()
+                .map(|(reply, count)| {
+                    vec![Cell::Name(reply.clone()), Cell::Count(*count), Cell::Share(*count, self.requests)]
+                })
+                .collect(),
+        }];
+        tables.extend(BY.map(|what| {
+            let is_quota = what == "quota";
+            let row = |(name, outcomes): (&str, Outcomes)| {
                 let (total, refused) = (outcomes.total(), outcomes.refused);
-                writeln!(f, "  {name:<52}{total:>12}{:>8}", percent(refused, total))?;
+                let mut row = vec![Cell::Name(name.to_owned()), Cell::Count(refused)];
+                if !is_quota {
+                    row.insert(1, Cell::Count(total));
+                    row.push(Cell::Share(refused, total));
+                }
+                row
+            };
+            let head =
+                if is_quota { vec![what, "refused"] } else { vec![what, "requests", "refused", "of them"] };
+            Table {
+                name: what,
+                title: format!("By {what}"),
+                head,
+                rows: self.by(what).into_iter().map(row).collect(),
             }
-        }
-        let (tables, counters) = self.counters();
-        for table in &tables {
-            let TagTable { values, counts, .. } = table;
-            let heads: String = values.iter().map(|value| format!("{value:>14}")).collect();
-            writeln!(f, "\n{:<40}{heads}", table.title())?;
-            for (row, counts) in counts {
-                let counts: String = counts.iter().map(|count| format!("{count:>14}")).collect();
-                writeln!(f, "  {:<38}{counts}", row.join(" "))?;
-            }
-        }
-        for (index, (name, count)) in counters.into_iter().enumerate() {
-            if index == 0 {
-                writeln!(f, "\ncounted by the filter")?;
-            }
-            writeln!(f, "  {name:<52}{count:>12}")?;
-        }
-        if self.skipped > 0 {
-            writeln!(f, "\n{} lines are no requests", self.skipped)?;
-            for Skipped { line, error } in &self.first_skipped {
-                writeln!(f, "  line {line}: {error}")?;
-            }
-        }
-        Ok(())
+        }));
+        tables.retain(|table| !table.rows.is_empty());
+        tables
     }
-}
 
-#[expect(clippy::cast_precision_loss, reason = "a percentage to be read by people")]
-pub(super) fn percent(part: u64, whole: u64) -> String {
-    if whole == 0 { "-".to_owned() } else { format!("{:.1}%", 100.0 * part as f64 / whole as f64) }
+    /// From when to when.
+    pub(super) fn period(&self) -> String {
+        self.span.map_or_else(|| NONE.to_owned(), |(first, last)| format!("{first:.0} to {last:.0}"))
+    }
+
+    /// The summary for a terminal, each table with at most this many rows.
+    #[must_use]
+    pub fn text(&self, most: usize) -> String {
+        let Outcomes { forwarded, refused } = self.outcomes;
+        let mut text =
+            format!("{} requests, {}: {forwarded} went on, {refused} refused", self.requests, self.period());
+        text += &format!(" ({})\n", percent(refused, self.requests));
+        for note in &self.notes {
+            text += &format!("{note}\n");
+        }
+        for table in self.tables() {
+            text += &format!("\n{}", table.text(most));
+        }
+        text
+    }
+
+    /// The summary as one object.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        let head = json!({
+            "requests": self.requests,
+            "forwarded": self.outcomes.forwarded,
+            "refused": self.outcomes.refused,
+            "first": self.span.map(|(first, _)| first.to_string()),
+            "last": self.span.map(|(_, last)| last.to_string()),
+            "notes": self.notes,
+        });
+        let mut object: Map<_, _> = head.as_object().cloned().unwrap_or_default();
+        object.extend(self.tables().iter().map(|table| (table.name.to_owned(), table.json())));
+        object.into()
+    }
 }

@@ -51,6 +51,22 @@ fn the_filters_own_decision_is_printed_with_the_answer() {
 }
 
 #[test]
+fn a_line_that_weir_refused_has_its_own_reason_beside_the_replay_of_the_request_alone() {
+    let line = r#"{"time":"2026-01-02T00:00:00Z","path":"/a","status":429,"details":"weir_rate_limited",
+        "weir":"outcome=limited subscriber=acme plan=free class=standard quota=standard"}"#;
+    let (code, out, err) = explain(&["config", "--wasm", "filter.wasm", "--line", line]);
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    let expected = "logged        limited, subscriber acme, plan free, class standard, quota standard
+key           header x-key
+plan          free
+quotas        none
+answer        200 from the upstream
+The gateway decided what is logged; the rest is this request alone, sent to a filter with empty counters.
+";
+    assert_eq!(out, expected);
+}
+
+#[test]
 fn what_cannot_be_explained_is_said() {
     //  arguments, exit code, standard error
     let rows: [(&[&str], i32, &str); 9] = [
@@ -65,7 +81,11 @@ fn what_cannot_be_explained_is_said() {
             2,
             "error: --header \"x-key\": expected NAME:VALUE",
         ),
-        (&["config", "--wasm", "filter.wasm", "--line", "{}"], 2, "error: --line: none of start_time, "),
+        (
+            &["config", "--wasm", "filter.wasm", "--line", "{}"],
+            2,
+            "error: --line: no time: none of start_time, ",
+        ),
         (&["config", "--wasm", "filter.wasm", "--line", "{}", "--path", "/"], 2, "cannot be used with"),
         (
             &["config", "--wasm", "filter.wasm", "--keys", "config"],
@@ -73,7 +93,7 @@ fn what_cannot_be_explained_is_said() {
             "error: --keys config: the configuration has no directory that would ask for it\n",
         ),
         (&["absent", "--wasm", "filter.wasm"], 2, "error: absent: "),
-        (&["bad", "--wasm", "filter.wasm"], 1, "bad: plan: unknown field, did you mean plans?\n"),
+        (&["bad", "--wasm", "filter.wasm"], 1, "bad:1:10: plan: unknown field, did you mean plans?\n"),
         (&["--wasm", "filter.wasm"], 2, "required arguments were not provided"),
     ];
     for (arguments, code, said) in rows {

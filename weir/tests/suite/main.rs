@@ -4,6 +4,7 @@
 #[expect(dead_code, reason = "one of them is for random host calls alone")]
 mod guests;
 
+mod baselines;
 mod checks;
 mod explanations;
 mod modules;

@@ -71,8 +71,8 @@ fn every_command_refuses_what_is_not_a_module_and_a_configuration_that_the_filte
     write("access.log", r#"{"start_time":"2026-01-01T00:00:00Z","path":"/"}"#);
     //  the configuration, the exit code, what is said
     let rows = [
-        ("bad.yaml", 1, "bad.yaml: plans.free.standard[0]: \"60/minutes\": unknown unit"),
-        ("trailing.json", 1, "trailing.json: "),
+        ("bad.yaml", 1, "bad.yaml:1:27: plans.free.standard[0]: \"60/minutes\": unknown unit"),
+        ("trailing.json", 1, "trailing.json:1:49: not JSON: a comma behind the last entry"),
         ("variable.json", 1, "variable.json: directory.bearer.env: "),
         (
             "several.json",

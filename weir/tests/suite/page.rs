@@ -5,13 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use envoy_config::stats_tags::StatsTags;
-use host_sim::{Clock, Host, Module, Plugin};
-use weir::replay::{Fields, page, replay};
+use weir::replay::page;
 use zune_png::PngDecoder;
 use zune_png::zune_core::bytestream::ZCursor;
 
-use crate::{guests, repository};
+use crate::replays::replayed;
+use crate::repository;
 
 /// Colours of the plot: forwarded requests and refused ones.
 const FORWARDED: [u8; 3] = [0x3b, 0x7d, 0xd8];
@@ -46,27 +45,8 @@ fn written(folder: &Path) -> PathBuf {
             );
         }
     }
-    let clock = Clock::at_unix(std::time::Duration::from_secs(1_767_225_600));
-    let mut host = Host::builder().clock(clock).build();
-    host.load(&Module::compile(guests::guest("limiter")).unwrap(), Plugin::default()).unwrap();
-    let mut summary = replay(&host, log.as_bytes(), &Fields::default(), |_| {}).unwrap();
-    let tags = StatsTags::parse(
-        br"stats_config: {stats_tags: [
-            {tag_name: plan, regex: '^wasmcustom\.requests\.plan(\.([^.]+))\.'},
-            {tag_name: class, regex: '^wasmcustom\.requests\.plan\.[^.]+\.class(\.([^.]+))\.'},
-            {tag_name: outcome, regex: '^wasmcustom\.requests\.plan\.[^.]+\.class\.[^.]+(\.([^.]+))$'}]}",
-    )
-    .unwrap();
-    summary.tags = Some(tags);
-    let counted = [
-        ("free.class.read.admitted", 3120),
-        ("free.class.read.refused", 415),
-        ("pro.class.bulk.admitted", 99),
-    ];
-    for (name, count) in counted {
-        let name = format!("requests.plan.{name}");
-        summary.metrics.push((name, host_sim::MetricValue::Counter(count)));
-    }
+    let (mut summary, _) = replayed(&log, "limiter", 1);
+    summary.notes.push("A <note>.".to_owned());
     let path = folder.join("page.html");
     fs::write(&path, page(&summary, "Replay of <a day>")).unwrap();
     path
@@ -84,7 +64,8 @@ fn a_browser_draws_its_plot_and_its_tables() {
         "<h1>Replay of &lt;a day&gt;</h1>",
         "/analytics/",
         "203.0.113.1",
-        "<td class=\"name\">free</td><td class=\"name\">read</td>",
+        "A &lt;note&gt;.",
+        "<td class=\"name\">429 limited</td>",
     ] {
         assert!(dom.contains(part), "no {part} in the page");
     }

@@ -2,13 +2,18 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use demo::artifacts::filter_wasm;
+use demo::clock::eventually;
 use demo::policy::hash;
+use flate2::{Compression, write::GzEncoder};
 use host_sim::{Clock, Host, Module, Plugin};
-use serde_json::json;
-use weir::replay::{self, Fields, Outcomes};
+use serde_json::{Value, json};
+use weir::replay::{self, Callers, Fields, Log, Outcomes, Side, Summary};
 
 use crate::{CONFIGURATION, guests, soak, weir_in};
 
@@ -28,46 +33,41 @@ fn log(lines: usize) -> String {
     text
 }
 
-fn limiter() -> Host {
-    let clock = Clock::at("2026-01-02T00:00:00Z".parse::<jiff::Timestamp>().unwrap());
-    let mut host = Host::builder().workers(2).clock(clock).log_capacity(10).build();
-    host.load(&Module::compile(guests::guest("limiter")).unwrap(), Plugin::default()).unwrap();
-    host
+/// Replays a log through a guest that counts by itself, with the clock at the log's beginning.
+pub(crate) fn replayed(log: &str, guest: &str, workers: usize) -> (Summary, u64) {
+    let config = filter::config::Config::from_json(CONFIGURATION.as_bytes()).unwrap();
+    let callers = Callers::new(&config, &Value::Null, None);
+    let file: Box<dyn std::io::BufRead> = Box::new(std::io::Cursor::new(log.to_owned()));
+    let mut log = Log::new(Fields::default(), [("access.log".into(), file)]);
+    log.fill(|_, _| {}).unwrap();
+    let clock = Clock::at(log.begins().unwrap());
+    let mut host = Host::builder().workers(workers).clock(clock).log_capacity(10).build();
+    host.load(&Module::compile(guests::guest(guest)).unwrap(), Plugin::default()).unwrap();
+    let side = Side { host, callers: &callers, class_from_log: false };
+    let summary = replay::replay(&side, &mut log, |_, _| {}).unwrap();
+    (summary, side.host.clock().wall().as_secs())
 }
 
 #[test]
 fn a_summary_tells_what_would_have_been_refused() {
-    let host = limiter();
     let text = format!("{}oops\n\n{{\"path\":\"/\"}}\n", log(70));
-    let mut bytes = 0;
-    let summary = replay::replay(&host, text.as_bytes(), &Fields::default(), |read| bytes += read).unwrap();
-    assert_eq!(bytes, text.len() as u64);
-    assert_eq!((summary.requests, summary.skipped), (70, 2));
+    let (summary, clock) = replayed(&text, "limiter", 2);
     assert_eq!(summary.outcomes, Outcomes { forwarded: 35, refused: 35 });
-    assert_eq!(summary.replies.iter().collect::<Vec<_>>(), [(&(429, "limited".to_owned()), &35)]);
-    assert_eq!(summary.paths(1), [("/0", Outcomes { forwarded: 5, refused: 5 })]);
-    assert_eq!(summary.clients(9).len(), 3);
+    assert_eq!(summary.replies.iter().collect::<Vec<_>>(), [(&"429 limited".to_owned(), &35)]);
+    assert_eq!(summary.by("path")[0], ("/0", Outcomes { forwarded: 5, refused: 5 }));
+    assert_eq!(summary.by("client").len(), 3);
     let minutes: Vec<_> = summary.buckets().iter().map(|bucket| bucket.outcomes.total()).collect();
     assert_eq!(minutes, [60, 10]);
-    assert_eq!(host.clock().wall().as_secs(), 1_767_312_069, "the clock went on as the log did");
-
-    let told = summary.to_string();
-    for line in [
-        "went on",
-        "429 limited",
-        "/0",
-        "203.0.113.0",
-        "2 lines are no requests",
-        "line 71: not a JSON object",
-    ] {
+    assert_eq!(clock, 1_767_312_069, "the clock went on as the log did");
+    let told = summary.text(10);
+    for line in ["35 went on, 35 refused (50.0%)", "429 limited", "/0", "203.0.113.0"] {
         assert!(told.contains(line), "{line} in {told}");
     }
 }
 
 #[test]
 fn the_page_has_its_plots_in_it_and_needs_no_network() {
-    let summary = replay::replay(&limiter(), log(200).as_bytes(), &Fields::default(), |_| {}).unwrap();
-    let page = replay::page(&summary, "a <title>");
+    let page = replay::page(&replayed(&log(200), "limiter", 2).0, "a <title>");
     assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"));
     assert!(page.contains("<h1>a &#60;title&#62;</h1>"));
     assert_eq!(page.matches("<rect class=\"refused\"").count(), 4);
@@ -85,83 +85,380 @@ fn a_long_log_is_summed_up_within_bounds() {
                 .unwrap();
         }
     }
-    let summary = replay::replay(&limiter(), lines.as_bytes(), &Fields::default(), |_| {}).unwrap();
+    let (summary, _) = replayed(&lines, "limiter", 2);
     let buckets = summary.buckets();
     assert!(buckets.len() <= 240, "{}", buckets.len());
     assert_eq!(buckets.iter().map(|bucket| bucket.outcomes.total()).sum::<u64>(), 28 * 24);
 }
 
-/// Runs `weir replay` in a folder, with the module there.
-fn command(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
-    fs::write(folder.join("config"), CONFIGURATION).unwrap();
-    weir_in(folder, &[&["replay", "--wasm", "filter.wasm", "--config", "config"], arguments].concat(), "")
+#[test]
+fn the_log_is_dealt_out_to_a_module_that_is_no_limiter_too() {
+    assert_eq!(replayed(&log(3), "phases", 1).0.outcomes, Outcomes { forwarded: 3, refused: 0 });
 }
+
+/// Most of resident memory that the command may take, in kibibytes.
+const MOST_MEMORY: u64 = 400_000;
 
 #[test]
 #[ignore = "one of the long forms: make soak"]
 #[expect(clippy::disallowed_methods, reason = "how long it takes is told, not judged")]
 fn a_million_lines() {
     const LINES: usize = 1_000_000;
-    let directory = tempfile::tempdir().unwrap();
-    let at = |name: &str| directory.path().join(name);
-    fs::write(at("filter.wasm"), guests::guest("limiter")).unwrap();
-    fs::write(at("access.log"), log(LINES)).unwrap();
-    let started = std::time::Instant::now();
-    let (code, out, err) = command(directory.path(), &["access.log", "--html", "page.html"]);
-    let took = started.elapsed();
-    assert_eq!((code, err.as_str()), (0, ""));
-    assert!(out.starts_with("1000000 requests, "), "{out}");
-    soak::row("replay of an access log", format_args!("{LINES} lines"), format_args!("{took:.1?}"));
+    let folder = tempfile::tempdir().unwrap();
+    let in_order: Vec<_> = log(LINES).lines().map(str::to_owned).collect();
+    // As they end, and not as they begin.
+    let locally: String =
+        in_order.chunks(5).flat_map(|lines| lines.iter().rev()).map(|line| format!("{line}\n")).collect();
+    fs::write(folder.path().join("limits.json"), CONFIGURATION).unwrap();
+    for (form, log) in [("in order", in_order.join("\n")), ("locally out of order", locally)] {
+        fs::write(folder.path().join("access.log"), log).unwrap();
+        let started = std::time::Instant::now();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
+            .args(["replay", "limits.json", "access.log", "--html", "page.html", "--wasm"])
+            .arg(filter_wasm())
+            .current_dir(folder.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let status = format!("/proc/{}/status", child.id());
+        let mut most = 0;
+        let ended = eventually("the replay", Duration::from_secs(600), || {
+            let status = fs::read_to_string(&status).unwrap_or_default();
+            let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.strip_suffix("kB"));
+            most = line.and_then(|kibibytes| kibibytes.trim().parse().ok()).unwrap_or(most);
+            child.try_wait().unwrap()
+        });
+        let took = started.elapsed();
+        let mut out = String::new();
+        child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+        assert!(ended.unwrap().success() && out.starts_with("1000000 requests, "), "{out}");
+        assert!((1..=MOST_MEMORY).contains(&most), "{most} kB");
+        soak::row(
+            "replay of an access log",
+            format_args!("{LINES} lines, {form}"),
+            format_args!("{took:.1?}, {} MB", most / 1000),
+        );
+    }
+}
+
+/// What `weir replay` says, as an object, of logs in a folder that has the configuration `limits.json`; and its exit code and complaint.
+fn replay_in(folder: &Path, arguments: &[&str]) -> (i32, Value, String) {
+    let usual =
+        ["replay", "--wasm", filter_wasm().to_str().unwrap(), "--format", "json", "--config", "limits.json"];
+    let (code, out, err) = weir_in(folder, &[&usual, arguments].concat(), "");
+    (code, serde_json::from_str(&out).unwrap_or_default(), err)
+}
+
+fn written(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    folder
+}
+
+/// Two keys of acme and one of other, and three requests of each client's address in a minute.
+fn limits() -> Value {
+    json!({
+        "plans": {"free": {"standard": ["60/minute"], "reports": ["2/minute"]}},
+        "classes": [{"name": "reports", "match": [{"path_prefix": "/reports"}]}],
+        "subscribers": [
+            {"id": "acme", "plan": "free", "keys": [hash("k"), hash("l")]},
+            {"id": "other", "plan": "free", "keys": [hash("m")]},
+        ],
+        "missing_key": {"action": "limit", "quotas": ["3/minute"]},
+    })
+}
+
+/// Lines with these fields beside a path, a second apart.
+fn lines(fields: &[Value]) -> String {
+    let line = |(second, fields): (usize, &Value)| {
+        let mut line = json!({"time": format!("2026-01-02T00:{:02}:{:02}.000Z", second / 60, second % 60), "path": "/links", "client": "203.0.113.9", "status": 200});
+        line.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        format!("{line}\n")
+    };
+    fields.iter().enumerate().map(line).collect()
+}
+
+/// The rows of a table: the first column and another.
+fn column(report: &Value, table: &str, name: &str) -> Vec<(String, u64)> {
+    let rows = report[table].as_array().unwrap_or_else(|| panic!("no {table} in {report:#}"));
+    let row = |row: &Value| (row[table].as_str().unwrap().to_owned(), row[name].as_u64().unwrap());
+    rows.iter().map(row).collect()
 }
 
 #[test]
-fn the_command_prints_the_summary_and_writes_the_page() {
-    let directory = tempfile::tempdir().unwrap();
-    let at = |name: &str| directory.path().join(name);
-    fs::write(at("filter.wasm"), guests::guest("limiter")).unwrap();
-    fs::write(at("access.log"), log(70)).unwrap();
-    fs::write(at("none.log"), "{}\n").unwrap();
-    let run = |arguments: &[&str]| command(directory.path(), arguments);
-    let (code, out, err) = run(&["access.log", "--html", "page.html", "--header", "authorization=key"]);
-    assert_eq!((code, err.as_str()), (0, ""), "{out}");
-    assert!(out.starts_with("70 requests, 2026-01-02T00:00:00Z to 2026-01-02T00:01:09Z\n"), "{out}");
-    assert!(fs::read_to_string(at("page.html")).unwrap().contains("Replay of access.log"));
-    let (code, _, err) = run(&["none.log"]);
-    let words = "error: none.log: no request in it (line 1: none of start_time";
-    assert!(code == 2 && err.starts_with(words), "{err}");
+fn the_logs_of_the_shipped_files_have_their_clients() {
+    // Each of twenty clients sends as many requests as it may.
+    let clients: Vec<_> =
+        (0..200).map(|line| json!({"client": format!("203.0.113.{}", line % 20)})).collect();
+    let log = lines(&clients);
+    let folder = written(&[("limits.json", CONFIGURATION), ("access.log", &log)]);
+    let (code, report, err) = replay_in(folder.path(), &["access.log"]);
+    assert_eq!(
+        (code, &report["requests"], &report["refused"]),
+        (0, &json!(200), &json!(0)),
+        "{report:#}{err}"
+    );
+    assert_eq!(column(&report, "client", "requests").len(), 20);
 }
 
 #[test]
-fn the_filters_own_counters_are_tables_of_plans_and_classes() {
-    let directory = tempfile::tempdir().unwrap();
-    let at = |name: &str| directory.path().join(name);
-    let sha256 = hash("k").replace("sha256:", "");
+fn lines_are_replayed_in_the_order_of_their_time_in_and_across_logs() {
+    // A minute of one gateway, then the same minute of another; and each line is written when its request ends.
+    let requests = |from: usize| (from..60).step_by(2).map(|second| (second, second + 7 * (second % 3)));
+    let lines = |from| {
+        let mut ends: Vec<_> = requests(from).collect();
+        ends.sort_by_key(|(_, end)| *end);
+        let line = |(second, _): (usize, usize)| {
+            format!(
+                "{{\"time\":\"2026-01-02T{:02}:00:{second:02}Z\",\"path\":\"/\",\"client\":\"203.0.113.9\"}}\n",
+                second % 24
+            )
+        };
+        ends.into_iter().map(line).collect::<String>()
+    };
+    let (one, other) = (lines(0), lines(1));
+    let mut limits = limits();
+    limits["missing_key"]["quotas"] = json!(["1/minute", "3/hour"]);
+    let both = one.clone() + &other;
+    let mut sorted: Vec<_> = both.lines().collect();
+    sorted.sort_unstable();
+    let folder = written(&[
+        ("limits.json", &limits.to_string()),
+        ("one.log", &one),
+        ("other.log", &other),
+        ("both.log", &both),
+        ("sorted.log", &sorted.join("\n")),
+    ]);
+    let (_, expected, _) = replay_in(folder.path(), &["sorted.log"]);
+    assert_eq!(expected["requests"], 60, "{expected:#}");
+    assert_ne!(expected["refused"], 0, "{expected:#}");
+    for logs in [&["both.log"][..], &["one.log", "other.log"], &["other.log", "one.log"]] {
+        let (code, report, err) = replay_in(folder.path(), logs);
+        assert_eq!((code, &report), (0, &expected), "{logs:?}: {err}");
+    }
+}
+
+#[test]
+fn a_caller_is_known_by_its_key_or_the_keys_hash_or_the_subscriber_that_the_filter_named() {
+    let weir = |subscriber: &str| json!({"weir": format!("outcome=allowed subscriber={subscriber} plan=free class=reports")});
+    let key = |key: &str| json!({"key": key});
+    let sha256 = |key_: &str| key(hash(key_).trim_start_matches("sha256:"));
+    //  what the lines have, refused requests of acme and of other
+    let rows: [(&str, Vec<Value>, [u64; 2]); 5] = [
+        ("keys", vec![key("Bearer k"), key("k"), key("Bearer k"), key("l"), key("m")], [1, 0]),
+        (
+            "hashes",
+            vec![sha256("k"), sha256("k"), sha256("k"), sha256("l"), sha256("m"), sha256("m"), sha256("m")],
+            [1, 1],
+        ),
+        ("both", vec![sha256("k"), key("k"), key("k"), key("m")], [0, 0]),
+        ("subscribers", vec![weir("acme"), weir("acme"), weir("acme"), weir("other")], [1, 0]),
+        (
+            "masked keys",
+            vec![weir("acme"), json!({"key": "Bearer ***", "weir": weir("acme")["weir"]}), weir("acme")],
+            [1, 0],
+        ),
+    ];
+    for (what, fields, refused) in rows {
+        let log = lines(&fields).replace("/links", "/reports");
+        let folder = written(&[("limits.json", &limits().to_string()), ("access.log", &log)]);
+        let header: &[&str] = if log.contains("\"key\"") { &["--header", "authorization=key"] } else { &[] };
+        let (code, report, err) = replay_in(folder.path(), &[header, &["access.log"]].concat());
+        assert_eq!(code, 0, "{what}: {err}");
+        let found = column(&report, "subscriber", "refused");
+        let of = |name: &str| {
+            found.iter().find(|(subscriber, _)| subscriber == name).map_or(0, |(_, count)| *count)
+        };
+        assert_eq!([of("acme"), of("other")], refused, "{what}: {report:#}");
+    }
+}
+
+#[test]
+fn keys_of_the_directorys_document_are_known_in_the_same_ways() {
     let configuration = json!({
-        "plans": {"free": {"standard": ["60/minute"]}},
+        "plans": {"free": {"standard": ["2/minute"]}},
         "directory": {"cluster": "keys", "path": "/", "not_ready": "unavailable"},
     });
-    let keys = json!({"keys": [{"sha256": sha256, "subscriber": "acme", "plan": "free"}]});
-    fs::write(at("limits.json"), configuration.to_string()).unwrap();
-    fs::write(at("keys.json"), keys.to_string()).unwrap();
-    fs::write(at("access.log"), log(70).replace("\"x\"", "\"x\",\"key\":\"Bearer k\"")).unwrap();
-    let wasm = filter_wasm().to_str().unwrap();
-    let usual = ["replay", "--wasm", wasm, "--config", "limits.json", "--header", "authorization=key"];
-    let (code, out, err) =
-        weir_in(directory.path(), &[&usual[..], &["--keys", "keys.json", "access.log"]].concat(), "");
-    assert_eq!((code, err.as_str()), (0, ""), "{out}");
-    let table = out.lines().skip_while(|line| !line.contains("requests_total, by plan and class")).take(2);
-    let words: Vec<Vec<_>> = table.map(|line| line.split_whitespace().collect()).collect();
-    let head = ["weir.requests_total,", "by", "plan", "and", "class", "allowed"];
-    assert_eq!(words, [&head[..], &["free", "standard", "70"]], "{out}");
-    let (code, out, err) = weir_in(directory.path(), &[&usual[..], &["access.log"]].concat(), "");
-    assert!(code == 0 && err.contains("this gateway has no cluster \"keys\""), "{err}");
-    assert!(out.contains("503 weir_directory_not_ready"), "{out}");
+    let sha256 = hash("k").replace("sha256:", "");
+    let keys = json!({"keys": [{"sha256": sha256, "subscriber": "acme", "plan": "free"}]}).to_string();
+    let weir = json!({"weir": "outcome=allowed subscriber=acme plan=free class=standard"});
+    for fields in [json!({"key": "Bearer k"}), json!({"key": sha256}), weir] {
+        let log = lines(&vec![fields.clone(); 3]);
+        let folder = written(&[
+            ("limits.json", &configuration.to_string()),
+            ("keys.json", &keys),
+            ("access.log", &log),
+        ]);
+        let header: &[&str] = if log.contains("\"key\"") { &["--header", "authorization=key"] } else { &[] };
+        let (code, report, err) =
+            replay_in(folder.path(), &[header, &["--keys", "keys.json", "access.log"]].concat());
+        assert_eq!((code, err.as_str()), (0, ""), "{fields}");
+        assert_eq!(
+            column(&report, "subscriber", "refused"),
+            [("acme".to_owned(), 1)],
+            "{fields}: {report:#}"
+        );
+    }
 }
 
 #[test]
-fn the_log_is_dealt_out_to_a_module_that_is_no_limiter_too() {
-    let mut host = Host::builder().build();
-    host.load(&Module::compile(guests::guest("phases")).unwrap(), Plugin::default()).unwrap();
-    let summary = replay::replay(&host, log(3).as_bytes(), &Fields::default(), |_| {}).unwrap();
-    assert_eq!(summary.outcomes, Outcomes { forwarded: 3, refused: 0 });
+fn a_log_that_does_not_say_who_its_callers_are_is_refused_with_the_way_out() {
+    let refused = json!({"weir": "outcome=limited subscriber=acme plan=free class=standard quota=standard"});
+    let none = json!({});
+    let unknown = json!({"key": "Bearer x"});
+    let key = json!({"key": "Bearer k"});
+    //  lines, options, exit code, what is said
+    let rows: [(Vec<Value>, &[&str], i32, &str); 7] = [
+        (
+            vec![key.clone()],
+            &["--header", "authorization=kee"],
+            2,
+            "no line has a value in the field \"kee\" (--header authorization=kee); the first has client, key, path, status, time",
+        ),
+        (
+            vec![unknown.clone(), none.clone()],
+            &["--header", "authorization=key"],
+            2,
+            "the log has 1 requests with keys, and the configuration knows none of the keys: it has 3 of its own",
+        ),
+        (vec![refused.clone(), none.clone()], &[], 2, "set \"log_fields\": \"all\""),
+        (vec![none.clone()], &[], 0, "all callers are counted by their client address"),
+        (
+            vec![key.clone(), unknown],
+            &["--header", "authorization=key"],
+            0,
+            "Callers: 1 by key, 1 with an unknown key.",
+        ),
+        (
+            vec![key.clone(), refused],
+            &["--header", "authorization=key"],
+            0,
+            "Callers: 1 by key, 1 by the subscriber in the field weir.",
+        ),
+        (vec![json!({"client": "-"})], &[], 0, "1 lines have no client address"),
+    ];
+    for (fields, options, code, said) in rows {
+        let folder = written(&[("limits.json", &limits().to_string()), ("access.log", &lines(&fields))]);
+        let (found, report, err) = replay_in(folder.path(), &[options, &["access.log"]].concat());
+        let all = format!("{report:#}{err}").replace("\\\"", "\"");
+        assert!(found == code && all.contains(said), "{fields:?} {options:?}: {found} {all}");
+    }
+}
+
+#[test]
+fn another_class_than_the_path_gives_is_reported_and_taken_where_that_is_asked_for() {
+    let weir = json!({"path": "/rewritten?key=v", "weir": "outcome=allowed subscriber=acme plan=free class=reports"});
+    let folder = written(&[("limits.json", &limits().to_string()), ("access.log", &lines(&vec![weir; 3]))]);
+    let (_, report, _) = replay_in(folder.path(), &["access.log"]);
+    assert_eq!(column(&report, "class", "refused"), [("standard".to_owned(), 0)]);
+    let notes = report["notes"].to_string();
+    let words = "3 requests have another class than the log says (3 of class reports in the log and standard by the path, such as /rewritten): --class-from-log takes the log's class.";
+    assert!(notes.contains(words), "{notes}");
+    let (_, report, _) = replay_in(folder.path(), &["--class-from-log", "access.log"]);
+    assert_eq!(column(&report, "class", "refused"), [("reports".to_owned(), 1)], "{report:#}");
+    assert!(!report["notes"].to_string().contains("another class"), "{report:#}");
+    // The path is the log's.
+    assert_eq!(column(&report, "path", "requests"), [("/rewritten".to_owned(), 3)]);
+}
+
+#[test]
+fn logs_of_container_runtimes_and_gzipped_ones_are_read_and_what_is_skipped_is_counted() {
+    let log = lines(&vec![json!({}); 10]);
+    let prefixed: String = log.lines().map(|line| format!("[pod/envoy-1/envoy] {line}\n")).collect();
+    let gzipped = |text: &str| {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(text.as_bytes()).unwrap();
+        encoder.finish().unwrap()
+    };
+    let folder = written(&[("limits.json", &limits().to_string())]);
+    //  the log's bytes, exit code, refused
+    let rows = [
+        (log.clone().into_bytes(), 0, json!(7), ""),
+        (prefixed.into_bytes(), 0, json!(7), ""),
+        // As logrotate appends.
+        ([gzipped(&log[..log.len() / 2]), gzipped(&log[log.len() / 2..])].concat(), 0, json!(7), ""),
+        (format!("{log}[info] starting\n").into_bytes(), 0, json!(7), "1 lines are not requests:"),
+        (
+            format!("{log}{}", "[info] starting\n".repeat(11)).into_bytes(),
+            2,
+            Value::Null,
+            "access.log: 11 of 21 lines are not requests\n",
+        ),
+        (b"{}\n".to_vec(), 2, Value::Null, "access.log: line 1: no time: none of start_time, "),
+        (Vec::new(), 2, Value::Null, "access.log: no request in it: it is empty"),
+    ];
+    for (bytes, code, refused, said) in rows {
+        fs::write(folder.path().join("access.log"), bytes).unwrap();
+        let (found, report, err) = replay_in(folder.path(), &["access.log"]);
+        assert_eq!((found, &report["refused"]), (code, &refused), "{report:#}{err}");
+        assert!(format!("{report:#}{err}").contains(said), "{said}: {report:#}{err}");
+    }
+}
+
+#[test]
+fn who_is_hit_is_a_table_by_subscriber_plan_class_quota_and_client_in_each_form() {
+    let mut fields = vec![json!({"key": "k", "path": "/reports"}); 3];
+    fields.extend(vec![json!({"client": "203.0.113.7"}); 4]);
+    let folder = written(&[("limits.json", &limits().to_string()), ("access.log", &lines(&fields))]);
+    let arguments = ["--header", "authorization=key", "access.log"];
+    let (_, report, _) = replay_in(folder.path(), &arguments);
+    let tables: [(&str, &[(&str, u64)]); 6] = [
+        ("subscriber", &[("acme", 1)]),
+        ("plan", &[("free", 1)]),
+        ("class", &[("reports", 1), ("standard", 1)]),
+        ("quota", &[("address", 1), ("reports", 1)]),
+        ("client", &[("203.0.113.7", 1), ("203.0.113.9", 1)]),
+        ("path", &[("/links", 1), ("/reports", 1)]),
+    ];
+    let usual = ["replay", "--wasm", filter_wasm().to_str().unwrap(), "limits.json", "--html", "page.html"];
+    let (_, text, _) = weir_in(folder.path(), &[&usual[..], &arguments].concat(), "");
+    let page = fs::read_to_string(folder.path().join("page.html")).unwrap();
+    for (table, expected) in tables {
+        let mut found = column(&report, table, "refused");
+        found.sort();
+        let expected: Vec<_> = expected.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+        assert_eq!(found, expected, "{table}");
+        assert!(text.contains(&format!("\nBy {table}\n")), "{table}: {text}");
+        assert!(page.contains(&format!("<h2>By {table}</h2>")), "{table}");
+        for (name, _) in expected {
+            assert!(
+                text.contains(&name) && page.contains(&format!("<td class=\"name\">{name}</td>")),
+                "{name}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_weir_refused_when_it_was_logged_is_answered_by_the_upstream_under_a_higher_limit() {
+    let mut limits = limits();
+    limits["classes"] =
+        json!([{"name": "reports", "match": [{"path_prefix": "/reports"}], "refund": {"statuses": [429]}}]);
+    let refused = json!({"key": "k", "path": "/reports", "status": 429, "details": "weir_rate_limited"});
+    let folder = written(&[("limits.json", &limits.to_string()), ("access.log", &lines(&vec![refused; 3]))]);
+    let (code, report, err) = replay_in(folder.path(), &["--header", "authorization=key", "access.log"]);
+    // A refund of what the upstream never answered would admit the third.
+    assert_eq!((code, &report["refused"]), (0, &json!(1)), "{report:#}{err}");
+}
+
+#[test]
+fn options_that_do_not_fit_are_refused() {
+    let folder = written(&[("limits.json", CONFIGURATION), ("access.log", &log(1))]);
+    let rows: [(&[&str], &str); 5] = [
+        (&["replay", "limits.json"], "no access log beside the configuration limits.json"),
+        (&["replay", "limits.json", "no.log"], "error: no.log: "),
+        (
+            &["replay", "limits.json", "access.log", "--field", "uri=x"],
+            "--field uri: expected one of time, method, path, ",
+        ),
+        (&["replay", "limits.json", "access.log", "--format", "markdown"], "only with --baseline"),
+        (&["replay", "limits.json", "access.log", "--header", "x"], "expected NAME=FIELD"),
+    ];
+    for (arguments, said) in rows {
+        let wasm = ["--wasm", filter_wasm().to_str().unwrap()];
+        let (code, _, err) = weir_in(folder.path(), &[arguments, &wasm].concat(), "");
+        assert!(code == 2 && err.contains(said), "{arguments:?}: {code} {err}");
+    }
 }

@@ -24,8 +24,10 @@ fn a_browser_shows_hostile_headers_as_text_and_runs_nothing() {
     recent::page(admin, 1);
     // `scripts/browse.sh` fails if anything is on the console, and a blocked script is.
     let dom = browse(&format!("http://{admin}/requests"), &["--dump-dom"]);
-    for (part, times) in [("<details", 1), ("<script", 0), ("<img", 0), ("proxy_on_request_headers(", 1)] {
+    for (part, times) in [("<details", 1), ("<script", 1), ("<img", 0), ("proxy_on_request_headers(", 1)] {
         assert_eq!(dom.matches(part).count(), times, "{part} in {dom}");
     }
+    // The page's own script, which its policy lets run.
+    assert!(dom.contains("<script src=\"/requests.js\">"), "{dom}");
     assert!(dom.contains("GET /hostile") && dom.contains("&lt;script&gt;console.log('ran')"), "{dom}");
 }

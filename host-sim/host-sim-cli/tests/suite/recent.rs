@@ -1,7 +1,7 @@
 //! The recent requests of a gateway: on its admin address, and in the access log.
 
 use std::{
-    io::{self, BufReader, Write},
+    io::{self, BufRead as _, BufReader, Write},
     net::{SocketAddr, TcpListener},
     sync::{Mutex, mpsc},
 };
@@ -85,15 +85,47 @@ fn nothing_that_a_client_sends_becomes_part_of_the_page() {
     assert_eq!(send(gateway.address(), request.as_bytes()).status(), 200);
     let page = page(admin, 1);
     let text = page.text();
-    assert!(!text.contains("<script") && !text.contains("<img"), "{text}");
+    assert_eq!(between(&text, "<script", "</script>"), [" src=\"/requests.js\">"]);
+    assert!(!text.contains("<img"), "{text}");
     assert!(text.contains(
         "&#60;script&#62;alert(1)&#60;/script&#62;&#60;img src=x onerror=&#39;alert(2)&#39;&#62;&#34;&#38;amp;"
     ));
     let policy = page.header("content-security-policy");
-    assert_eq!(policy, Some("default-src 'none'; style-src 'unsafe-inline'"));
+    assert_eq!(
+        policy,
+        Some(
+            "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; form-action 'self'"
+        )
+    );
     for path in ["/requests/1", "/requestsx"] {
         assert_eq!(get(admin, path).status(), 404, "{path}");
     }
+}
+
+#[test]
+fn requests_come_by_themselves_as_they_end() {
+    let (gateway, admin) = watched("limiter", upstream(echo), |_| {});
+    let (mut stream, mut reader) = connect(admin);
+    stream.write_all(b"GET /requests/events HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    let next = |reader: &mut BufReader<_>, wanted: &str| loop {
+        let mut line = String::new();
+        assert_ne!(reader.read_line(&mut line).unwrap(), 0, "the events end before {wanted}");
+        if line.contains(wanted) {
+            return line;
+        }
+    };
+    next(&mut reader, "text/event-stream");
+    next(&mut reader, ": open");
+    for path in ["/first", "/second"] {
+        send(gateway.address(), format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n").as_bytes());
+        let event = next(&mut reader, "data: <details");
+        assert!(event.contains(&format!("<span>GET {path}</span>")), "{event}");
+    }
+    // What has ended before is not sent again, unless it is asked for.
+    let (mut stream, mut reader) = connect(admin);
+    stream.write_all(b"GET /requests/events?ended=1 HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    let event = next(&mut reader, "data: <details");
+    assert!(event.contains("<span>GET /second</span>"), "{event}");
 }
 
 #[test]

@@ -292,6 +292,7 @@ impl Stream {
             End::Forwarded => VIA_UPSTREAM.to_owned(),
             End::LocalReply | End::Reset | End::Paused => String::new(),
         });
+        let filter_state = worker.filter_state(self.id);
         worker.close(self.id);
         self.clusters.serve(&mut worker);
         let told = Told {
@@ -299,6 +300,7 @@ impl Stream {
             response: self.response.take().unwrap_or_else(|| Response::from_headers(Headers::new())),
             forwarded: self.forwarded.take(),
             details,
+            filter_state,
             failure: worker.failure(),
             happened: worker.shared.record.end(self.mark, worker.name),
         };

@@ -49,6 +49,16 @@ impl FilterState {
         objects.get(name).map(|object| object.value.clone())
     }
 
+    /// The value of this name as an access log has it, if it is a text.
+    pub(crate) fn text(&self, name: &[u8]) -> Option<String> {
+        match self.get(name)? {
+            StateValue::Bytes(text) | StateValue::Text(text) => {
+                Some(String::from_utf8_lossy(&text).into_owned())
+            }
+            StateValue::Address(_) | StateValue::Hidden => None,
+        }
+    }
+
     /// All values, by name.
     #[cfg(feature = "expressions")]
     pub(crate) fn all(&self) -> Vec<(Bytes, StateValue)> {

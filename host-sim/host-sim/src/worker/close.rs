@@ -3,7 +3,7 @@
 use std::mem;
 
 use crate::{
-    state::stream::Half,
+    state::{filter_state::FilterState, stream::Half},
     stream::filter::StreamFilter,
     wire::headers::Headers,
     worker::{
@@ -13,6 +13,13 @@ use crate::{
 };
 
 impl Worker {
+    /// What filters have put into a stream for each other so far.
+    pub(crate) fn filter_state(&mut self, stream: StreamId) -> FilterState {
+        let mut shared = FilterState::default();
+        self.each(stream.0, |stream| shared = stream.filter_state.clone());
+        shared
+    }
+
     /// Ends a stream, whole or not: every filter logs it, then every filter's context ends.
     pub fn close(&mut self, stream: StreamId) {
         self.show_ends(stream.0);

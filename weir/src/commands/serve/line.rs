@@ -17,34 +17,37 @@ const NONE: &str = "-";
 /// The usual outcome, which is left out.
 const ALLOWED: &str = "allowed";
 
-/// Columns: `12:00:01 GET /links 200 acme free standard 59/60`.
+/// Columns: `12:00:01 GET /links 200 acme free standard 59/60`, and the outcomes if they are unusual.
 pub(super) fn text(ended: &Ended, decision: &Decision) -> String {
-    let fields = decision.fields();
-    let field = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or(NONE).to_owned();
-    let list = |name: &str| fields.get(name).and_then(Value::as_array).into_iter().flatten();
-    let quotas: Vec<String> = list("quotas").map(quota).collect();
-    let outcomes: Vec<&str> =
-        list("outcomes").filter_map(Value::as_str).filter(|name| *name != ALLOWED).collect();
     let status = if ended.status == 0 { NONE.to_owned() } else { ended.status.to_string() };
-    let cells = [
-        ended.method.clone(),
-        path(ended).to_owned(),
-        status,
-        field("subscriber"),
-        field("plan"),
-        field("class"),
-        if quotas.is_empty() { NONE.to_owned() } else { quotas.join(",") },
-    ];
+    let [subscriber, plan, class, quotas, outcomes] = facts(decision);
+    let cells = [ended.method.clone(), path(ended).to_owned(), status, subscriber, plan, class, quotas];
     let time = time(ended).map(|time| time.strftime("%H:%M:%S").to_string());
     let mut line = time.unwrap_or_default();
     for (cell, width) in cells.iter().zip(WIDTHS) {
         // Writing to a string cannot fail.
         let _written = write!(line, " {:<width$}", plain(cell));
     }
-    for outcome in outcomes {
+    for outcome in outcomes.split(',').filter(|outcome| *outcome != ALLOWED && *outcome != NONE) {
         let _written = write!(line, " {outcome}");
     }
     line
+}
+
+/// Subscriber, plan, class, what remains of each quota, and the outcomes.
+fn facts(decision: &Decision) -> [String; 5] {
+    let fields = decision.fields();
+    let field = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or(NONE).to_owned();
+    let list = |name: &str| fields.get(name).and_then(Value::as_array).into_iter().flatten();
+    let joined = |texts: Vec<String>| if texts.is_empty() { NONE.to_owned() } else { texts.join(",") };
+    let outcomes = list("outcomes").filter_map(Value::as_str).map(str::to_owned).collect();
+    let quotas = list("quotas").map(quota).collect();
+    [field("subscriber"), field("plan"), field("class"), joined(quotas), joined(outcomes)]
+}
+
+/// The same, for the page of requests.
+pub(super) fn cells(decision: &Decision) -> Vec<String> {
+    facts(decision).to_vec()
 }
 
 /// The request beside the fields of the decision.

@@ -10,17 +10,17 @@ use std::str::FromStr;
 use clap::Args;
 use host_sim::{Clock, Host, LogLevel};
 use host_sim_cli::failure::Failure;
-use host_sim_cli::gateway::{Gateway, Options, Recent};
+use host_sim_cli::gateway::{Ended, Gateway, Options, Recent};
 use host_sim_cli::setup;
 use host_sim_cli::stop::Stop;
 use host_sim_cli::watch::Files;
 use http::Uri;
 
-use super::check::summary;
+use super::check::{summary, warnings};
 use crate::decision::Decision;
 use crate::filter::{Filter, Ready, not_loaded};
 use crate::keys::Keys;
-use crate::output::{print, say};
+use crate::output::{Format, print, say};
 
 /// Serves the filter in front of an upstream, and prints a line for each decision
 ///
@@ -28,14 +28,14 @@ use crate::output::{print, say};
 /// remaining units and the limit of each quota, and the outcome unless the request was simply allowed. `-` marks a value that does
 /// not apply. Lines go to standard output, and all else to standard error. A changed FILE is reloaded; if the filter refuses it,
 /// the previous configuration keeps running. The admin address has /ready, /stats, /stats/prometheus and /requests, the last 100
-/// requests with their headers and bodies. SIGINT (Ctrl-C) and SIGTERM end the command after the requests in progress. Exit code
+/// requests with their decisions, headers and bodies. SIGINT (Ctrl-C) and SIGTERM end the command after the requests in progress. Exit code
 /// 0 then, 1 if the filter refuses FILE, 2 if a file cannot be read or an address is in use.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   weir serve limits.json --upstream http://127.0.0.1:3000
   weir serve envoy.yaml --upstream http://127.0.0.1:3000 --keys keys.json
   weir serve limits.yaml --upstream http://127.0.0.1:3000 --cluster backend=http://127.0.0.1:3001 --admin off
-  weir serve limits.json --upstream http://127.0.0.1:3000 --json | jq 'select(.status == 429)'")]
+  weir serve limits.json --upstream http://127.0.0.1:3000 --format json | jq 'select(.status == 429)'")]
 pub(crate) struct Serve {
     /// The configuration: JSON or YAML, an Envoy bootstrap, or a manifest of Istio or Envoy Gateway
     file: PathBuf,
@@ -56,9 +56,9 @@ pub(crate) struct Serve {
     /// A cluster that the filter can call, NAME=URL; may be repeated
     #[arg(long = "cluster", value_name = "NAME=URL", value_parser = setup::cluster)]
     clusters: Vec<(String, Uri)>,
-    /// Prints each decision as a JSON object
-    #[arg(long)]
-    json: bool,
+    /// The form of the decisions
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
 }
 
 /// An admin address, or none.
@@ -101,7 +101,7 @@ impl Serve {
             let message = format!("--keys and --cluster both give cluster {:?}", &*directory.cluster);
             return Err(Failure::Unusable(message));
         }
-        let recent = recent(self.json);
+        let recent = recent(self.format);
         let mut host = self.host(&ready, keys.as_ref(), recent.clone());
         host.load(&ready.module, ready.plugin.clone()).map_err(not_loaded)?;
         let (workers, upstream) = (host.workers(), self.upstream.clone());
@@ -115,6 +115,7 @@ impl Serve {
         let mut gateway = Gateway::start(host, options)?;
 
         say(format_args!("{}\n{}", self.file.display(), summary(&ready.config)));
+        warnings(&ready.config).iter().for_each(|warning| say(format_args!("warning: {warning}")));
         say(format_args!("serving http://{}, upstream {upstream}, {workers} workers", gateway.address()));
         if let Some(admin) = gateway.admin_address() {
             say(format_args!("admin on http://{admin}"));
@@ -196,14 +197,24 @@ impl Serve {
     }
 }
 
+/// What the page of requests shows in its columns.
+const COLUMNS: [&str; 5] = ["subscriber", "plan", "class", "quotas", "outcome"];
+
 /// Prints the decisions of each request that has ended.
-fn recent(as_json: bool) -> Recent {
-    Recent::on_end(move |ended| {
-        for decision in ended.log.iter().filter_map(|line| Decision::read(&line.message)) {
-            let line =
-                if as_json { line::json(ended, &decision).to_string() } else { line::text(ended, &decision) };
+fn recent(format: Format) -> Recent {
+    let decisions = |ended: &Ended| {
+        let lines = ended.log.iter().map(|line| Decision::read(&line.message));
+        lines.flatten().collect::<Vec<_>>()
+    };
+    let recent = Recent::on_end(move |ended| {
+        for decision in decisions(ended) {
+            let line = match format {
+                Format::Json => line::json(ended, &decision).to_string(),
+                Format::Text => line::text(ended, &decision),
+            };
             // Serving goes on when nobody reads.
             let _unread = print(line);
         }
-    })
+    });
+    recent.columns(&COLUMNS, move |ended| decisions(ended).last().map(line::cells).unwrap_or_default())
 }

@@ -8,6 +8,7 @@ use std::{
 };
 
 use host_sim::{LogLine, TracedCallback, VmName};
+use tokio::sync::watch;
 
 use super::record::{Record, text};
 
@@ -33,9 +34,14 @@ const CALLBACKS: usize = 500;
 pub struct Recent {
     state: Arc<Mutex<State>>,
     listener: Option<Arc<Listener>>,
+    columns: &'static [&'static str],
+    cells: Option<Arc<Cells>>,
+    /// How many requests have ended, for those who wait for the next.
+    ended: watch::Sender<u64>,
 }
 
 type Listener = dyn Fn(&Ended) + Send + Sync;
+type Cells = dyn Fn(&Ended) -> Vec<String> + Send + Sync;
 
 /// A request that has ended, for [`Recent::on_end`].
 #[derive(Debug, Clone)]
@@ -67,6 +73,8 @@ impl std::fmt::Display for RequestId {
 pub(super) struct State {
     /// Number of requests so far.
     pub(super) begun: u64,
+    /// Number of those that have ended.
+    pub(super) ended: u64,
     /// The request that each VM is running a callback for.
     steps: BTreeMap<VmName, RequestId>,
     /// The requests, the oldest first.
@@ -82,6 +90,10 @@ pub(super) struct Entry {
     pub(super) untraced: usize,
     /// `None` while the request is in progress.
     pub(super) record: Option<Record>,
+    /// The request's place among those that have ended, from 1.
+    pub(super) ended: u64,
+    /// What the page shows of it in its columns.
+    pub(super) cells: Vec<String>,
 }
 
 impl Recent {
@@ -92,6 +104,25 @@ impl Recent {
     /// As the default, and calls `listener` with each request when it has ended, on the thread of its worker.
     pub fn on_end(listener: impl Fn(&Ended) + Send + Sync + 'static) -> Self {
         Self { listener: Some(Arc::new(listener)), ..Self::default() }
+    }
+
+    /// With columns on the page, by which it can be filtered: `cells` has a text for each, of a request that has ended.
+    #[must_use]
+    pub fn columns(
+        self,
+        names: &'static [&'static str],
+        cells: impl Fn(&Ended) -> Vec<String> + Send + Sync + 'static,
+    ) -> Self {
+        Self { columns: names, cells: Some(Arc::new(cells)), ..self }
+    }
+
+    pub(super) fn names(&self) -> &'static [&'static str] {
+        self.columns
+    }
+
+    /// How many requests have ended, now and whenever it changes.
+    pub(in crate::gateway) fn watch(&self) -> watch::Receiver<u64> {
+        self.ended.subscribe()
     }
 
     /// Adds a line of a filter's log to the request that its VM is running a callback for.
@@ -123,7 +154,15 @@ impl Recent {
             let Some(oldest) = state.requests.iter().position(|entry| entry.record.is_some()) else { break };
             state.requests.remove(oldest);
         }
-        state.requests.push_back(Entry { id, log: Vec::new(), trace: Vec::new(), untraced: 0, record: None });
+        state.requests.push_back(Entry {
+            id,
+            log: Vec::new(),
+            trace: Vec::new(),
+            untraced: 0,
+            record: None,
+            ended: 0,
+            cells: Vec::new(),
+        });
         id
     }
 
@@ -135,13 +174,19 @@ impl Recent {
 
     pub(in crate::gateway) fn end(&self, id: RequestId, record: Record) {
         let mut state = self.lock();
+        state.ended += 1;
+        let number = state.ended;
         let Some(entry) = state.entry(id) else { return };
         let log = std::mem::take(&mut entry.log);
-        let ended = self.listener.as_ref().map(|listener| (listener, Ended::of(&record, log)));
-        entry.record = Some(record);
+        let told = (self.listener.is_some() || self.cells.is_some()).then(|| Ended::of(&record, log));
+        if let (Some(cells), Some(told)) = (&self.cells, &told) {
+            entry.cells = cells(told);
+        }
+        (entry.record, entry.ended) = (Some(record), number);
         drop(state);
-        if let Some((listener, ended)) = ended {
-            listener(&ended);
+        self.ended.send_replace(number);
+        if let (Some(listener), Some(told)) = (&self.listener, told) {
+            listener(&told);
         }
     }
 }
