@@ -187,7 +187,7 @@ CREATE INDEX clicks_daily_of_link ON clicks_daily (link_seq, bucket);
 CREATE TABLE retention (kept_from BIGINT NOT NULL);
 INSERT INTO retention (kept_from) VALUES (0);
 
--- `triggers`, `link_ids` and `folder_ids` are JSON lists. Until `old_secret_until`, deliveries are signed with the secret from
+-- `triggers` and `scope_ids` are JSON lists. Until `old_secret_until`, deliveries are signed with the secret from
 -- before the last rotation as well. `failing_since` is the time of the first failed attempt after the last that succeeded.
 -- `click_cursor` is the number of the last click of which the webhook has heard; null if it hears of none.
 CREATE TABLE webhooks (
@@ -201,8 +201,7 @@ CREATE TABLE webhooks (
     old_secret_until BIGINT,
     triggers TEXT NOT NULL,
     link_scope TEXT,
-    link_ids TEXT NOT NULL,
-    folder_ids TEXT NOT NULL,
+    scope_ids TEXT NOT NULL,
     failing_since BIGINT,
     disabled_at BIGINT,
     click_cursor BIGINT,

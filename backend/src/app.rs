@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::header::CONTENT_TYPE;
 use axum::middleware::from_fn_with_state;
 use axum::response::IntoResponse;
 use axum::routing;
@@ -11,7 +12,6 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::api::backlogs::Counting;
 use crate::api::front::Front;
 use crate::api::places::Places;
 use crate::api::redirect::known_domains::KnownDomains;
@@ -19,7 +19,7 @@ use crate::api::redirect::rules::Repeats;
 use crate::api::redirect::targets::Targets;
 use crate::api::state::{App, Shared};
 use crate::api::{
-    analytics, caller, domains, events, internal, labels, links, openapi, places, qr, redirect, webhooks,
+    analytics, caller, domains, events, internal, labels, links, places, qr, redirect, webhooks,
 };
 use crate::clicks::{Recorder, RecorderTask};
 use crate::deliver::Deliverer;
@@ -106,7 +106,7 @@ impl Backend {
             max_webhooks: settings.max_webhooks,
             retention,
             metrics,
-            backlogs: Counting::default(),
+            counting: Arc::new(Semaphore::new(1)),
             announced,
             deleted,
         };
@@ -127,7 +127,7 @@ impl Backend {
             .route_layer(from_fn_with_state(Arc::clone(&self.app), caller::authenticated))
             .merge(qr::router())
             .merge(redirect::router());
-        let router = router.route("/openapi.json", routing::get(openapi::document));
+        let router = router.route("/openapi.json", routing::get(openapi));
         router
             .route("/healthz", routing::get(healthz))
             .fallback(unknown_route)
@@ -201,6 +201,11 @@ impl Backend {
             tracing::warn!("the database did not finish its last statements in time");
         }
     }
+}
+
+/// The description of the API.
+async fn openapi() -> impl IntoResponse {
+    ([(CONTENT_TYPE, "application/json")], include_str!("../openapi.json"))
 }
 
 async fn healthz() -> &'static str {

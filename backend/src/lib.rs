@@ -35,6 +35,5 @@ pub use http::error::{ApiError, Code};
 pub use http::server;
 pub use settings::Settings;
 pub use store::{
-    Analytics, AssignedDomain, DomainConflict, KeyRecord, Limits, SchemaProblem, Serving, Store, StoreError,
-    Terms, Workspace,
+    Analytics, AssignedDomain, KeyRecord, Limits, SchemaProblem, Serving, Store, StoreError, Terms, Workspace,
 };

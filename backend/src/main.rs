@@ -74,19 +74,7 @@ async fn run() -> ExitCode {
     let done = match cli.command {
         Command::Serve(options) => serve::serve(*options).await,
         Command::Migrate { database } => database::migrate(&database).await,
-        Command::Keys(Keys::Create {
-            database,
-            plan,
-            plans,
-            limits,
-            limits_file,
-            billing_anchor,
-            workspace,
-            json,
-        }) => match keys::terms((plan, plans), (limits, limits_file), billing_anchor) {
-            Ok(terms) => keys::create(&database, &terms, workspace.as_deref(), json).await,
-            Err(error) => Err(error),
-        },
+        Command::Keys(Keys::Create(options)) => keys::create(options).await,
         Command::Keys(Keys::List { database, json }) => keys::list(&database, json).await,
         Command::Keys(Keys::Revoke { database, id }) => keys::revoke(&database, id).await,
         Command::Domains(Domains::Assign { database, workspace, domain }) => {

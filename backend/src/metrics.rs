@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
 use jiff::Timestamp;
-use prometheus::core::Collector;
 use prometheus::{
-    Error, Gauge, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry, TextEncoder,
+    Error, Gauge, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder,
+    register_gauge_with_registry, register_histogram_vec_with_registry,
+    register_int_counter_vec_with_registry, register_int_counter_with_registry,
+    register_int_gauge_vec_with_registry, register_int_gauge_with_registry,
 };
 
 use crate::domain::click::ClickOutcome;
-use crate::domain::load::{OutboxBacklog, PoolState};
+use crate::domain::load::{OutboxBacklog, PoolState, Waiting};
 
 /// Bucket bounds of the request duration histogram, in seconds.
 const SECONDS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0];
@@ -68,52 +69,51 @@ impl Metrics {
 
     fn registered() -> Result<Self, Error> {
         let registry = Registry::new_custom(Some("weir_backend".to_owned()), None)?;
-        let register = |metric: &dyn Fn() -> Box<dyn Collector>| registry.register(metric());
         let counters = |name, help, labels: &[&str]| {
-            let counters = IntCounterVec::new(Opts::new(name, help), labels)?;
-            register(&|| Box::new(counters.clone()))?;
-            Ok::<_, Error>(counters)
+            register_int_counter_vec_with_registry!(name, help, labels, registry)
         };
-        let gauges = |name, help, labels: &[&str]| {
-            let gauges = IntGaugeVec::new(Opts::new(name, help), labels)?;
-            register(&|| Box::new(gauges.clone()))?;
-            Ok::<_, Error>(gauges)
-        };
-        let gauge = |name: &str, help: &str| {
-            let gauge = IntGauge::new(name, help)?;
-            register(&|| Box::new(gauge.clone()))?;
-            Ok::<_, Error>(gauge)
-        };
-        let time = HistogramOpts::new("request_duration_seconds", "Time to answer").buckets(SECONDS.to_vec());
-        let seconds = HistogramVec::new(time, &["route"])?;
-        register(&|| Box::new(seconds.clone()))?;
-        let click_log_used =
-            Gauge::new("click_log_used_ratio", "Share of the maximum size of the click log that is used")?;
-        register(&|| Box::new(click_log_used.clone()))?;
-        let dropped = "Webhook events that were dropped because no attempt was made in time";
-        let webhook_events_dropped = IntCounter::new("webhook_events_dropped_total", dropped)?;
-        register(&|| Box::new(webhook_events_dropped.clone()))?;
+        let gauges =
+            |name, help, labels: &[&str]| register_int_gauge_vec_with_registry!(name, help, labels, registry);
         let clicks = counters("clicks_total", "Clicks on short links", &["outcome"])?;
         // The counters start at zero, so that the first lost click is an increase.
-        for outcome in ClickOutcome::ALL {
-            clicks.with_label_values(&[outcome.label()]);
+        for label in ClickOutcome::LABELS {
+            clicks.with_label_values(&[label]);
         }
         Ok(Self {
             requests: counters("requests_total", "Requests answered", &["method", "route", "status"])?,
-            seconds,
+            seconds: register_histogram_vec_with_registry!(
+                "request_duration_seconds",
+                "Time to answer",
+                &["route"],
+                SECONDS.to_vec(),
+                registry
+            )?,
             clicks,
             webhook_attempts: counters(
                 "webhook_attempts_total",
                 "Attempts to deliver webhook events",
                 &["outcome"],
             )?,
-            webhook_events_dropped,
-            click_log_clicks: gauge(
+            webhook_events_dropped: register_int_counter_with_registry!(
+                "webhook_events_dropped_total",
+                "Webhook events that were dropped because no attempt was made in time",
+                registry
+            )?,
+            click_log_clicks: register_int_gauge_with_registry!(
                 "click_log_clicks",
                 "Clicks of the click log that are not in the database",
+                registry
             )?,
-            click_log_bytes: gauge("click_log_bytes", "Size of the clicks that are not in the database")?,
-            click_log_used,
+            click_log_bytes: register_int_gauge_with_registry!(
+                "click_log_bytes",
+                "Size of the clicks that are not in the database",
+                registry
+            )?,
+            click_log_used: register_gauge_with_registry!(
+                "click_log_used_ratio",
+                "Share of the maximum size of the click log that is used",
+                registry
+            )?,
             webhook_lag: gauges(
                 "webhook_lag_seconds",
                 "Age of the oldest click of which an enabled webhook has not heard",
@@ -165,9 +165,9 @@ impl Metrics {
         };
         let seconds_since = |at: Option<Timestamp>| now.duration_since(at.unwrap_or(now)).as_secs().max(0);
         self.webhook_lag.with_label_values::<&str>(&[]).set(seconds_since(waiting.oldest_unattempted));
-        for (state, deliveries) in waiting.by_state() {
-            self.outbox_deliveries.with_label_values(&[state]).set(deliveries.count);
-            self.outbox_oldest.with_label_values(&[state]).set(seconds_since(deliveries.oldest));
+        for Waiting { state, count, oldest } in &waiting.deliveries {
+            self.outbox_deliveries.with_label_values(&[state]).set(*count);
+            self.outbox_oldest.with_label_values(&[state]).set(seconds_since(*oldest));
         }
     }
 

@@ -12,12 +12,12 @@ use crate::api::caller::Caller;
 use crate::api::json_array::JsonArray;
 use crate::api::selection::ClickQuery;
 use crate::api::state::Shared;
-use crate::domain::event_body::{ClickBody, EventBody};
+use crate::domain::event::{ClickBody, EventBody};
 use crate::domain::link_body::LinkBody;
 use crate::domain::public_url::PublicUrl;
 use crate::http::error::ApiError;
 use crate::http::query::Query;
-use crate::store::ClicksAndLinks;
+use crate::store::{ClicksAndLinks, load_clicks};
 
 /// Default number of events on a page.
 const DEFAULT_LIMIT: i64 = 100;
@@ -55,7 +55,7 @@ async fn events(State(app): State<Shared>, caller: Caller, query: Query) -> Resu
     };
     let mut array = JsonArray::default();
     for seqs in seqs.chunks(AT_ONCE) {
-        let found = app.store.clicks(&mut reader, &caller.workspace, seqs).await?;
+        let found = load_clicks(&mut reader, seqs).await?;
         let public = app.public_url.clone();
         array = apart::run(move || write(array, found, &public)).await?;
     }
@@ -68,7 +68,7 @@ fn write(
     public: &PublicUrl,
 ) -> Result<JsonArray, ApiError> {
     let bodies: HashMap<i64, LinkBody> = links.iter().map(|(seq, link)| (*seq, link.body(public))).collect();
-    for (_, click, link) in clicks {
+    for (click, link) in clicks {
         if let (Some(link), Some(link_body)) = (links.get(&link), bodies.get(&link)) {
             array.push(&EventBody { click: &ClickBody(click), link, link_body })?;
         }

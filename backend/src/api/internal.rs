@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -15,10 +16,11 @@ use tokio::time::timeout;
 
 use crate::api::state::Shared;
 use crate::domain::ids;
+use crate::domain::load::OutboxBacklog;
 use crate::http::error::{ApiError, Code};
 use crate::http::query::Query;
 use crate::metrics;
-use crate::store::{KeyChange, KeyRecord, Limits, ListedKey, Terms};
+use crate::store::{KeyChange, KeyRecord, Limits, ListedKey, StoreError, Terms};
 
 /// Maximum wait of a check of readiness for the database.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -42,8 +44,11 @@ async fn readyz(State(app): State<Shared>) -> Response {
 
 async fn metrics(State(app): State<Shared>) -> Result<Response, ApiError> {
     let now = app.clock.now();
-    let backlogs = app.backlogs.result(&app.store, now).await;
-    app.metrics.outbox(backlogs.as_ref(), now);
+    let backlog = timeout(COUNT_PATIENCE, backlog(&app, now)).await.unwrap_or_else(|_elapsed| {
+        tracing::warn!("counting the outbox took too long");
+        None
+    });
+    app.metrics.outbox(backlog.as_ref(), now);
     app.metrics.connections(&app.store.pools());
     let text = app.metrics.text().map_err(|error| {
         tracing::error!(%error, "could not encode metrics");
@@ -52,26 +57,37 @@ async fn metrics(State(app): State<Shared>) -> Result<Response, ApiError> {
     Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
 }
 
+/// Maximum wait of a request for metrics for the count of the webhook events that wait. Of a large outbox, that takes seconds.
+const COUNT_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Counts the webhook events that wait, one count at a time. It goes on if its request does not wait for it, because the database still works
+/// on it. None if it fails.
+async fn backlog(app: &Shared, now: Timestamp) -> Option<OutboxBacklog> {
+    let (store, permit) = (app.store.clone(), Arc::clone(&app.counting).acquire_owned().await.ok()?);
+    let count = async move {
+        let _permit = permit;
+        store.outbox_backlog(&mut store.reader_for_metrics().await?, now).await
+    };
+    let counted = tokio::spawn(count).await.ok()?;
+    counted.map_err(|error: StoreError| tracing::warn!(%error, "could not count the outbox")).ok()
+}
+
 /// Rows of a page, unless fewer are asked for.
 const PAGE_ROWS: u32 = 20_000;
 /// Most bytes of a page's rows. The gateway refuses a page of more than 4 MiB, which also has a version and a cursor.
 const PAGE_BYTES: usize = (4 << 20) - 4096;
 
-/// Where a page begins.
+/// Where a page begins: after a position in the list of active keys, or after the change of a number.
 #[derive(Clone, Copy, Debug)]
-enum Cursor {
-    /// After this position in the list of active keys.
-    List(i64),
-    /// After the change of this number.
-    Changes(i64),
-}
+struct Cursor(&'static str, i64);
+
+/// The two kinds of cursors.
+const LIST: &str = "list";
+const CHANGES: &str = "changes";
 
 impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::List(position) => write!(f, "list-{position}"),
-            Self::Changes(number) => write!(f, "changes-{number}"),
-        }
+        write!(f, "{}-{}", self.0, self.1)
     }
 }
 
@@ -79,11 +95,11 @@ impl FromStr for Cursor {
     type Err = ApiError;
 
     fn from_str(text: &str) -> Result<Self, ApiError> {
-        let cursor = match text.split_once('-') {
-            Some(("list", position)) => position.parse().ok().map(Self::List),
-            Some(("changes", number)) => number.parse().ok().map(Self::Changes),
-            _ => None,
+        let parse = |(kind, after): (&str, &str)| {
+            let kind = [LIST, CHANGES].into_iter().find(|known| *known == kind)?;
+            Some(Self(kind, after.parse().ok()?))
         };
+        let cursor = text.split_once('-').and_then(parse);
         cursor.ok_or_else(|| ApiError::new(Code::BadRequest, "cursor: expected the field `next` of a page"))
     }
 }
@@ -143,18 +159,18 @@ async fn keys(State(app): State<Shared>, query: Query, headers: HeaderMap) -> Re
         (Some(cursor), _) => (cursor, None),
         (None, Some(since)) => match KeyChange::parse(since) {
             Some(change) if app.store.knows_key_change(&change).await? => {
-                (Cursor::Changes(change.number), Some(since.to_owned()))
+                (Cursor(CHANGES, change.number), Some(since.to_owned()))
             }
             // Too old, or of another history: the first page of the list.
-            _ => (Cursor::List(0), None),
+            _ => (Cursor(LIST, 0), None),
         },
-        (None, None) => (Cursor::List(0), None),
+        (None, None) => (Cursor(LIST, 0), None),
     };
     // One more, to see whether a page follows.
     let most = i64::from(limit) + 1;
     let rows = match from {
-        Cursor::List(position) => app.store.keys_after(position, most).await?,
-        Cursor::Changes(number) => app.store.keys_changed_after(number, most).await?,
+        Cursor(LIST, position) => app.store.keys_after(position, most).await?,
+        Cursor(_, number) => app.store.keys_changed_after(number, most).await?,
     };
     let page = page(rows, from, limit, (last.to_string(), since));
     let body = serde_json::to_vec(&page).map_err(|error| {
@@ -179,10 +195,7 @@ fn page(
             Entry { sha256, subscriber: id, plan, limits: limits.unwrap_or_default(), billing_anchor };
         bytes += entry.bytes();
         if on_page == limit || (bytes > PAGE_BYTES && on_page > 0) {
-            page.next = last.map(|position| match from {
-                Cursor::List(_) => Cursor::List(position).to_string(),
-                Cursor::Changes(_) => Cursor::Changes(position).to_string(),
-            });
+            page.next = last.map(|position| Cursor(from.0, position).to_string());
             break;
         }
         on_page += 1;

@@ -25,68 +25,30 @@ const DEFAULT_CLASS: &str = "standard";
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidLimits {
     /// The name is invalid.
-    #[error("{name:?}: expected 1 to {MAX_NAME} of a-z, 0-9, _ and -")]
-    Name {
-        /// The input.
-        name: String,
-    },
+    #[error("{0:?}: expected 1 to {MAX_NAME} of a-z, 0-9, _ and -")]
+    Name(String),
     /// The `=` between class and quota is missing.
-    #[error("{limit:?}: expected <class>=<quota>, such as standard=5000/minute")]
-    NoClass {
-        /// The input.
-        limit: String,
-    },
-    /// The gateway does not know the plan.
-    #[error("--plan {plan}: no such plan. Expected {}; --plans changes them", one_of(plans))]
-    UnknownPlan {
-        /// The plan.
-        plan: String,
-        /// The plans that the gateway knows.
-        plans: Vec<String>,
-    },
+    #[error("{0:?}: expected <class>=<quota>, such as standard=5000/minute")]
+    NoClass(String),
+    /// The gateway knows other plans.
+    #[error("--plan {0}: no such plan. Expected one of {plans}; --plans changes them", plans = .1.join(", "))]
+    UnknownPlan(String, Vec<String>),
     /// The plan has no default quotas and the key has none either.
     #[error(
-        "--limits: the plan {plan} has no default quotas: set those of the key, at least {DEFAULT_CLASS}=<count>/<unit>"
+        "--limits: the plan {0} has no default quotas: set those of the key, at least {DEFAULT_CLASS}=<count>/<unit>"
     )]
-    Missing {
-        /// The plan.
-        plan: String,
-    },
+    Missing(String),
     /// The text is not JSON, or not that of limits.
-    #[error(r#"expected quotas by class, as `limits` of a subscriber in the gateway's configuration, such as {{"standard": ["5000/minute"]}}: {problem}"#)]
-    Json {
-        /// What is wrong.
-        problem: String,
-    },
+    #[error(r#"expected quotas by class, as `limits` of a subscriber in the gateway's configuration, such as {{"standard": ["5000/minute"]}}: {0}"#)]
+    Json(String),
     /// The text is not an instant.
     #[error(
-        "{instant:?}: expected an instant such as 2026-01-31T09:30:00Z, or a date such as 2026-01-31, from 1970 on"
+        "{0:?}: expected an instant such as 2026-01-31T09:30:00Z, or a date such as 2026-01-31, from 1970 on"
     )]
-    Instant {
-        /// The input.
-        instant: String,
-    },
-    /// The quota is invalid.
-    #[error(
-        "{class}: {quota:?}: expected a count from 1 to 4294967295, / and second, minute, hour, day, week, month, year, billing_month or billing_year"
-    )]
-    Quota {
-        /// The class of the quota.
-        class: String,
-        /// The input.
-        quota: String,
-    },
-}
-
-/// The words of a choice: `a, b or c`.
-fn one_of(words: &[String]) -> String {
-    match words {
-        [others @ .., before, last] => {
-            let others: String = others.iter().flat_map(|word| [word.as_str(), ", "]).collect();
-            format!("{others}{before} or {last}")
-        }
-        words => words.concat(),
-    }
+    Instant(String),
+    /// The quota of a class is invalid.
+    #[error("{0}: {1:?}: expected a count from 1 to 4294967295, / and {units}", units = UNITS.join(", "))]
+    Quota(String, String),
 }
 
 /// Checks the name of a plan or class: 1 to 32 of `a-z`, `0-9`, `_` and `-`.
@@ -97,7 +59,7 @@ pub fn parse_name(name: &str) -> Result<String, InvalidLimits> {
     let allowed =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-');
     if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(allowed) {
-        return Err(InvalidLimits::Name { name: name.to_owned() });
+        return Err(InvalidLimits::Name(name.to_owned()));
     }
     Ok(name.to_owned())
 }
@@ -109,8 +71,7 @@ pub fn parse_name(name: &str) -> Result<String, InvalidLimits> {
 pub fn parse_limits(text: &str) -> Result<Limits, InvalidLimits> {
     let mut limits = Limits::new();
     for part in text.split(',').map(str::trim) {
-        let (class, quota) =
-            part.split_once('=').ok_or_else(|| InvalidLimits::NoClass { limit: part.to_owned() })?;
+        let (class, quota) = part.split_once('=').ok_or_else(|| InvalidLimits::NoClass(part.to_owned()))?;
         let class = parse_name(class.trim())?;
         let quota = quota.trim();
         let understood = quota.split_once('/').is_some_and(|(count, unit)| {
@@ -119,7 +80,7 @@ pub fn parse_limits(text: &str) -> Result<Limits, InvalidLimits> {
                 && UNITS.contains(&unit)
         });
         if !understood {
-            return Err(InvalidLimits::Quota { class, quota: quota.to_owned() });
+            return Err(InvalidLimits::Quota(class, quota.to_owned()));
         }
         let quotas = limits.entry(class).or_insert_with(|| Value::Array(Vec::new()));
         quotas.as_array_mut().into_iter().for_each(|quotas| quotas.push(quota.into()));
@@ -133,7 +94,7 @@ pub fn parse_limits(text: &str) -> Result<Limits, InvalidLimits> {
 /// # Errors
 /// [`InvalidLimits::Json`], or [`InvalidLimits::Name`] of a class.
 pub fn read_limits(json: &[u8]) -> Result<Limits, InvalidLimits> {
-    let problem = |problem: String| InvalidLimits::Json { problem };
+    let problem = InvalidLimits::Json;
     let limits: Limits = serde_json::from_slice(json).map_err(|error| problem(error.to_string()))?;
     for (class, quotas) in &limits {
         parse_name(class)?;
@@ -161,7 +122,7 @@ pub fn parse_anchor(text: &str) -> Result<Timestamp, InvalidLimits> {
     let instant = text.parse().ok().or_else(date);
     let whole = |instant: Timestamp| Timestamp::from_second(instant.as_second()).ok();
     let instant = instant.filter(|instant: &Timestamp| instant.as_second() >= 0).and_then(whole);
-    instant.ok_or_else(|| InvalidLimits::Instant { instant: text.to_owned() })
+    instant.ok_or_else(|| InvalidLimits::Instant(text.to_owned()))
 }
 
 /// Checks that the gateway knows a plan, and that a key has quotas if its plan has no default quotas.
@@ -170,11 +131,11 @@ pub fn parse_anchor(text: &str) -> Result<Timestamp, InvalidLimits> {
 /// [`InvalidLimits::UnknownPlan`] or [`InvalidLimits::Missing`].
 pub fn check_plan(plan: &str, plans: &[String], limits: Option<&Limits>) -> Result<(), InvalidLimits> {
     if !plans.iter().any(|known| known == plan) {
-        return Err(InvalidLimits::UnknownPlan { plan: plan.to_owned(), plans: plans.to_owned() });
+        return Err(InvalidLimits::UnknownPlan(plan.to_owned(), plans.to_owned()));
     }
     let has_quota = limits.is_some_and(|limits| limits.contains_key(DEFAULT_CLASS));
     if CUSTOM_PLANS.contains(&plan) && !has_quota {
-        return Err(InvalidLimits::Missing { plan: plan.to_owned() });
+        return Err(InvalidLimits::Missing(plan.to_owned()));
     }
     Ok(())
 }

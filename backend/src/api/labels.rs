@@ -4,8 +4,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Json, Router, routing};
 use jiff::Timestamp;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use crate::api::caller::Caller;
@@ -13,8 +13,7 @@ use crate::api::state::Shared;
 use crate::domain::change::Change;
 use crate::domain::folder::Folder;
 use crate::domain::ids;
-use crate::domain::tag::{Tag, TagColor};
-use crate::domain::when::rfc3339;
+use crate::domain::tag::{COLORS, Tag};
 use crate::http::error::ApiError;
 use crate::http::fields::{MAX_ITEM, Text, kept, name_of, required};
 use crate::http::issue::Issue;
@@ -27,15 +26,11 @@ use crate::store::{Label, LabelFilter};
 const MAX_NAME: usize = 190;
 /// Maximum length of the description of a folder, in characters.
 const MAX_DESCRIPTION: usize = 500;
-/// The access level of every key of the workspace.
-const ACCESS_LEVEL: &str = "write";
 
 /// A label with endpoints.
-pub(crate) trait Resource: Label + 'static {
+pub(crate) trait Resource: Label {
     /// The body that creates or updates one.
     type Fields: DeserializeOwned + Send;
-    /// One as responses show it.
-    type Body: From<Self> + Serialize + Send;
     /// The path of the list, and that of one.
     const PATHS: [&'static str; 2];
     /// Default and maximum number on a page.
@@ -63,7 +58,7 @@ async fn list<L: Resource>(
     State(app): State<Shared>,
     caller: Caller,
     query: Query,
-) -> Result<Json<Vec<L::Body>>, ApiError> {
+) -> Result<Json<Vec<L>>, ApiError> {
     let filter = LabelFilter {
         search: query.search()?.map(str::to_owned),
         ids: query.list("ids", MAX_VALUES)?,
@@ -72,17 +67,16 @@ async fn list<L: Resource>(
     };
     let page = query.page(L::PAGE_SIZE)?;
     let reader = app.store.reader().await?;
-    let labels: Vec<L> = app.store.list_labels(&caller.workspace, &filter, page, reader).await?;
-    Ok(Json(labels.into_iter().map(L::Body::from).collect()))
+    Ok(Json(app.store.list_labels(&caller.workspace, &filter, page, reader).await?))
 }
 
 async fn create<L: Resource>(
     State(app): State<Shared>,
     caller: Caller,
     Fields(fields): Fields<L::Fields>,
-) -> Result<(StatusCode, Json<L::Body>), ApiError> {
+) -> Result<(StatusCode, Json<L>), ApiError> {
     let label = app.store.create_label(&caller.workspace, L::new(fields, app.clock.now())?).await?;
-    Ok((StatusCode::CREATED, Json(label.into())))
+    Ok((StatusCode::CREATED, Json(label)))
 }
 
 async fn update<L: Resource>(
@@ -90,10 +84,10 @@ async fn update<L: Resource>(
     caller: Caller,
     Name(id): Name,
     Fields(fields): Fields<L::Fields>,
-) -> Result<Json<L::Body>, ApiError> {
+) -> Result<Json<L>, ApiError> {
     let change = L::change(fields)?;
     let changed = app.store.update_label(&caller.workspace, &id, change, app.clock.now()).await?;
-    Ok(Json(changed.ok_or_else(|| ApiError::not_found(L::NOT_FOUND))?.into()))
+    Ok(Json(changed.ok_or_else(|| ApiError::not_found(L::NOT_FOUND))?))
 }
 
 async fn delete<L: Resource>(
@@ -113,13 +107,30 @@ fn required_name(name: Option<String>) -> Result<String, ApiError> {
     required(name.map_or(Change::Keep, Change::Set), "name", "string")
 }
 
+/// A colour of a tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Color(&'static str);
+
+impl<'de> Deserialize<'de> for Color {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let color = COLORS.into_iter().find(|color| *color == name);
+        color.map(Self).ok_or_else(|| D::Error::custom(Issue::unknown_option(&COLORS)))
+    }
+}
+
+/// The colour of a tag with this name, unless another is asked for.
+fn color_of(name: &str) -> &'static str {
+    COLORS[name.bytes().map(usize::from).sum::<usize>() % COLORS.len()]
+}
+
 /// The body that creates or updates a tag.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct TagFields {
     name: Change<Text<MAX_ITEM>>,
     tag: Change<Text<MAX_ITEM>>,
-    color: Change<TagColor>,
+    color: Change<Color>,
 }
 
 impl TagFields {
@@ -134,54 +145,23 @@ impl TagFields {
 
 impl Resource for Tag {
     type Fields = TagFields;
-    type Body = Self;
     const PATHS: [&'static str; 2] = ["/tags", "/tags/{id}"];
     const PAGE_SIZE: i64 = 100;
     const NOT_FOUND: &'static str = "Tag not found.";
 
     fn new(fields: TagFields, now: Timestamp) -> Result<Self, ApiError> {
         let name = required_name(fields.name()?)?;
-        let color = fields.color.set().unwrap_or_else(|| TagColor::of_name(&name)).name().to_owned();
+        let color = fields.color.set().map_or_else(|| color_of(&name), |Color(color)| color).to_owned();
         Ok(Self { id: ids::sortable("tag_", now), name, color })
     }
 
     fn change(fields: TagFields) -> Result<impl FnOnce(&mut Self) + Send, ApiError> {
         let name = fields.name()?;
-        let color = kept(fields.color, "color", "string")?.map(|color| color.name().to_owned());
+        let color = kept(fields.color, "color", "string")?.map(|Color(color)| color.to_owned());
         Ok(move |tag: &mut Self| {
             tag.name = name.unwrap_or(std::mem::take(&mut tag.name));
             tag.color = color.unwrap_or(std::mem::take(&mut tag.color));
         })
-    }
-}
-
-/// A folder as responses show it.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct FolderBody {
-    id: String,
-    name: String,
-    description: Option<String>,
-    /// Always `default`.
-    #[serde(rename = "type")]
-    kind: &'static str,
-    /// Always `write`, because a key has full access to its workspace.
-    access_level: &'static str,
-    created_at: String,
-    updated_at: String,
-}
-
-impl From<Folder> for FolderBody {
-    fn from(folder: Folder) -> Self {
-        Self {
-            id: folder.id,
-            name: folder.name,
-            description: folder.description,
-            kind: "default",
-            access_level: ACCESS_LEVEL,
-            created_at: rfc3339(folder.created_at),
-            updated_at: rfc3339(folder.updated_at),
-        }
     }
 }
 
@@ -203,7 +183,6 @@ pub(crate) enum AccessLevel {
 
 impl Resource for Folder {
     type Fields = FolderFields;
-    type Body = FolderBody;
     const PATHS: [&'static str; 2] = ["/folders", "/folders/{id}"];
     const PAGE_SIZE: i64 = 50;
     const NOT_FOUND: &'static str = "Folder not found.";

@@ -1,7 +1,6 @@
 //! The endpoints, and what they share.
 
 pub(crate) mod analytics;
-pub(crate) mod backlogs;
 pub(crate) mod caller;
 pub(crate) mod domains;
 pub(crate) mod events;
@@ -11,7 +10,6 @@ pub(crate) mod json_array;
 pub mod keys;
 pub(crate) mod labels;
 pub(crate) mod links;
-pub(crate) mod openapi;
 pub(crate) mod places;
 pub(crate) mod qr;
 pub(crate) mod redirect;

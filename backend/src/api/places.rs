@@ -238,19 +238,6 @@ fn too_large() -> ApiError {
 }
 
 #[cfg(test)]
-impl Places {
-    /// Takes all places of a workspace.
-    pub(crate) fn take_all(&self, workspace: i64) -> Box<dyn std::any::Any> {
-        let rooms = self.of(workspace);
-        let all = |semaphore: Arc<Semaphore>| {
-            let number = permits(semaphore.available_permits());
-            semaphore.try_acquire_many_owned(number).unwrap()
-        };
-        Box::new((all(rooms.of(false)), all(rooms.of(true)), rooms))
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use std::io;
 
@@ -258,6 +245,18 @@ mod tests {
     use futures_util::stream::{self, pending};
 
     use super::*;
+
+    impl Places {
+        /// Takes all places of a workspace.
+        pub(crate) fn take_all(&self, workspace: i64) -> Box<dyn std::any::Any> {
+            let rooms = self.of(workspace);
+            let all = |semaphore: Arc<Semaphore>| {
+                let number = permits(semaphore.available_permits());
+                semaphore.try_acquire_many_owned(number).unwrap()
+            };
+            Box::new((all(rooms.of(false)), all(rooms.of(true)), rooms))
+        }
+    }
 
     const MIB: usize = 1024 * 1024;
 

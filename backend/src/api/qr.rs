@@ -28,7 +28,7 @@ pub(crate) const MAX_TEXT: usize = 2_953;
 /// The level of error correction: 7, 15, 25 or 30 % of the code may be unreadable.
 const LEVELS: [(&str, ECL); 4] = [("L", ECL::L), ("M", ECL::M), ("Q", ECL::Q), ("H", ECL::H)];
 
-/// Maximum wait for a turn to draw.
+/// Maximum wait of a request for others that draw.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
 pub(crate) fn router() -> Router<Shared> {
@@ -37,14 +37,14 @@ pub(crate) fn router() -> Router<Shared> {
 
 async fn qr(State(app): State<Shared>, query: Query) -> Result<Response, ApiError> {
     let drawing = Drawing::read(&query)?;
-    let turn = tokio::time::timeout(MAX_WAIT, Arc::clone(&app.drawing).acquire_owned()).await;
-    let turn = turn.map_err(|_elapsed| {
+    let permit = tokio::time::timeout(MAX_WAIT, Arc::clone(&app.drawing).acquire_owned()).await;
+    let permit = permit.map_err(|_elapsed| {
         ApiError::new(Code::ServiceUnavailable, "Too many QR codes at once. Try again later.")
     })?;
-    // The thread continues if the client disconnects, and keeps the turn.
+    // The thread continues if the client disconnects, and keeps the permit.
     let draw = move || {
         let image = drawing.image();
-        drop(turn);
+        drop(permit);
         image
     };
     apart::run(draw).await
@@ -84,7 +84,7 @@ impl Drawing {
         let margin = if query.boolean("includeMargin")?.unwrap_or(true) { margin } else { 0 };
         let colors = [color(query, "bgColor", [255; 3])?, color(query, "fgColor", [0; 3])?];
         let level = query.choice("level", &LEVELS)?.unwrap_or(ECL::L);
-        if text.len() > MAX_TEXT.min(capacity(text, level)) {
+        if text.len() > MAX_TEXT {
             return Err(too_long());
         }
         // A smaller image than that of the smallest code. Larger codes are known when they are made.
@@ -111,26 +111,6 @@ fn too_long() -> ApiError {
 
 fn too_small() -> ApiError {
     ApiError::invalid("too_small", "size", "Too small: the code and its margin do not fit")
-}
-
-/// Maximum length of such a text at a level (ISO/IEC 18004, table 7, version 40): of digits, of the characters of the alphanumeric
-/// mode, and of others.
-fn capacity(text: &str, level: ECL) -> usize {
-    let [digits, alphanumeric, bytes] = match level {
-        ECL::L => [7_089, 4_296, 2_953],
-        ECL::M => [5_596, 3_391, 2_331],
-        ECL::Q => [3_993, 2_420, 1_663],
-        ECL::H => [3_057, 1_852, 1_273],
-    };
-    let is_alphanumeric =
-        |byte: u8| byte.is_ascii_digit() || byte.is_ascii_uppercase() || b" $%*+-./:".contains(&byte);
-    if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        digits
-    } else if text.bytes().all(is_alphanumeric) {
-        alphanumeric
-    } else {
-        bytes
-    }
 }
 
 /// Parses a colour such as `#1a2b3c`. The `#` is optional.
@@ -198,19 +178,6 @@ mod tests {
     use crate::{Backend, Clock, Settings};
 
     #[test]
-    fn a_text_fits_up_to_the_capacity_of_its_level() {
-        for (_, level) in LEVELS {
-            for character in ["7", "A", "a"] {
-                let most = capacity(character, level);
-                for (length, fits) in [(most, true), (most + 1, false)] {
-                    let code = QRBuilder::new(character.repeat(length)).ecl(level).build();
-                    assert_eq!(code.is_ok(), fits, "{length} times {character}, {level:?}");
-                }
-            }
-        }
-    }
-
-    #[test]
     fn one_image_is_drawn_at_a_time_and_others_wait_for_a_while() {
         // With a single thread that draws, a test decides when it does.
         let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -237,13 +204,12 @@ mod tests {
         waiting.await.unwrap().unwrap();
         let turn = app.drawing.acquire().await.unwrap();
         //  request, status without a turn
-        let (byte_mode, alphanumeric) = ("a".repeat(1_274), "A".repeat(1_853));
+        let (fits, too_long) = ("a".repeat(1_273), "a".repeat(1_274));
         for (query, status) in [
             (String::new(), 422),
             ("url=x&size=1".to_owned(), 422),
             ("url=x&size=148&margin=64".to_owned(), 422),
-            (format!("url={byte_mode}&level=H"), 422),
-            (format!("url={alphanumeric}&level=H"), 422),
+            (format!("url={}", "a".repeat(MAX_TEXT + 1)), 422),
             ("url=x".to_owned(), 503),
         ] {
             let response = get(&query).await.unwrap();
@@ -251,6 +217,8 @@ mod tests {
             assert_eq!(response.headers().contains_key("retry-after"), status == 503, "{query}");
         }
         drop(turn);
-        assert_eq!(get("url=x").await.unwrap().status().as_u16(), 200);
+        for (text, status) in [("x", 200), (&fits, 200), (&too_long, 422)] {
+            assert_eq!(get(&format!("url={text}&level=H")).await.unwrap().status().as_u16(), status);
+        }
     }
 }

@@ -1,38 +1,31 @@
 //! The answers to requests that the database refuses, or cannot serve.
 
+use crate::domain::conflict::Conflict;
 use crate::domain::when::rfc3339;
 use crate::http::error::{ApiError, Code};
-use crate::store::{Conflict, ConflictKind, LinkConflict, NameConflict, StoreError, WebhookConflict};
-
-impl From<LinkConflict> for ApiError {
-    fn from(conflict: LinkConflict) -> Self {
-        let code = match conflict {
-            LinkConflict::Key | LinkConflict::ExternalId => Code::Conflict,
-            LinkConflict::Domain => Code::Forbidden,
-            LinkConflict::Unknown { .. }
-            | LinkConflict::OtherTags(_)
-            | LinkConflict::TooLong(_)
-            | LinkConflict::TooLarge(_) => Code::UnprocessableEntity,
-        };
-        Self::new(code, conflict.to_string())
-    }
-}
+use crate::store::StoreError;
 
 impl From<Conflict> for ApiError {
-    fn from(Conflict(kind): Conflict) -> Self {
-        let code = match kind {
-            ConflictKind::Link(conflict) => return conflict.into(),
-            ConflictKind::Webhook(WebhookConflict::Scope(invalid)) => {
-                return Self::invalid("custom", invalid.field(), &invalid.to_string());
-            }
-            ConflictKind::Name(NameConflict::Taken(_))
-            | ConflictKind::Webhook(WebhookConflict::Url | WebhookConflict::Overlap(_)) => Code::Conflict,
-            ConflictKind::Name(NameConflict::TooMany(..))
-            | ConflictKind::Webhook(WebhookConflict::TooMany(_)) => Code::Forbidden,
+    fn from(conflict: Conflict) -> Self {
+        let code = match &conflict {
+            Conflict::Key
+            | Conflict::ExternalId
+            | Conflict::Name(_)
+            | Conflict::Url
+            | Conflict::Assigned(..)
+            | Conflict::HasLinks(..)
+            | Conflict::Overlap(_) => Code::Conflict,
+            Conflict::Domain | Conflict::TooMany(..) => Code::Forbidden,
             // As in the published API.
-            ConflictKind::Webhook(WebhookConflict::Unknown { .. }) => Code::BadRequest,
+            Conflict::UnknownInScope { .. } => Code::BadRequest,
+            Conflict::Unknown { .. }
+            | Conflict::OtherTags(_)
+            | Conflict::TooLong { .. }
+            | Conflict::TooLarge
+            | Conflict::NoIds(_)
+            | Conflict::OtherScope(..) => Code::UnprocessableEntity,
         };
-        Self::new(code, kind.to_string())
+        Self::new(code, conflict.to_string())
     }
 }
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use tokio::sync::{Notify, Semaphore};
 
-use crate::api::backlogs::Counting;
 use crate::api::places::Places;
 use crate::api::redirect::known_domains::KnownDomains;
 use crate::api::redirect::rules::{ClickRules, Repeats};
@@ -38,7 +37,8 @@ pub(crate) struct App {
     pub(crate) max_webhooks: u32,
     pub(crate) retention: Retention,
     pub(crate) metrics: Metrics,
-    pub(crate) backlogs: Counting,
+    /// The permit to count the webhook events that wait.
+    pub(crate) counting: Arc<Semaphore>,
     /// Notified when an event for webhooks was stored.
     pub(crate) announced: Arc<Notify>,
     /// Notified when a link, tag, folder or webhook was deleted.

@@ -64,13 +64,7 @@ pub(super) fn entry(click: &ClickRef<'_>) -> Option<Vec<u8>> {
 }
 
 /// The entries at the beginning of some bytes, up to the last whole one.
-pub(super) struct Entries<'a>(&'a [u8]);
-
-impl<'a> Entries<'a> {
-    pub(super) fn of(bytes: &'a [u8]) -> Self {
-        Self(bytes)
-    }
-}
+pub(super) struct Entries<'a>(pub(super) &'a [u8]);
 
 impl<'a> Iterator for Entries<'a> {
     /// The size of the entry, and the bytes of its click. A damaged part before a whole entry has no click.
@@ -122,7 +116,7 @@ impl Log {
         self.end = found;
         loop {
             let bytes = self.read(from)?;
-            let sizes = Entries::of(&bytes).map(|(size, _)| size);
+            let sizes = Entries(&bytes).map(|(size, _)| size);
             let (size, count) = sizes.fold((0, 0), |(sum, count), size| (sum + size, count + 1));
             if count > 0 {
                 from += size as i64;
@@ -219,7 +213,7 @@ mod tests {
         loop {
             let bytes = log.read(from).unwrap();
             let before = numbers.len();
-            for (size, click) in Entries::of(&bytes) {
+            for (size, click) in Entries(&bytes) {
                 from += size as i64;
                 let Some(click) = click else { continue };
                 let click: ClickRef<'_> = postcard::from_bytes(click).unwrap();

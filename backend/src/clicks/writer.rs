@@ -187,7 +187,7 @@ impl Writer {
             }
         };
         let (mut clicks, mut entries, mut size) = (Vec::new(), 0, 0);
-        let mut found = Entries::of(&bytes).take(RECORDED_AT_ONCE).peekable();
+        let mut found = Entries(&bytes).take(RECORDED_AT_ONCE).peekable();
         if found.peek().is_none() && bytes.len() > DECIDED {
             return Some(from + DECIDED as i64);
         }

@@ -3,9 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use axum::http::HeaderName;
 use backend::keys::{parse_anchor, parse_limits, parse_name};
-use backend::{ClickRules, KeptAddress, Limits, LocationHeaders, PublicUrl, parse_domain};
+use backend::{ClickRules, Limits, PublicUrl, parse_domain};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use jiff::Timestamp;
@@ -154,7 +153,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "DAYS", env = "WEIR_RETENTION", value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub(crate) retention: Option<u32>,
     #[command(flatten)]
-    pub(crate) clicks: Clicks,
+    pub(crate) clicks: ClickRules,
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
@@ -170,54 +169,6 @@ fn connections(text: &str) -> Result<usize, String> {
     }
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct Clicks {
-    /// Also counts crawlers and link preview fetchers.
-    #[arg(long, env = "WEIR_COUNT_BOTS")]
-    pub(crate) count_bots: bool,
-    /// Counts each visitor (address and user agent) at most once per hour and link.
-    #[arg(long, env = "WEIR_ONCE_PER_HOUR")]
-    pub(crate) once_per_hour: bool,
-    /// Number of proxies in front of the service that append to X-Forwarded-For. With 0, the visitor's address is the
-    /// peer address of the connection.
-    #[arg(long, env = "WEIR_TRUSTED_HOPS", default_value = "0")]
-    pub(crate) trusted_hops: u8,
-    /// Part of the visitor's address that is stored, and sent in events and webhooks. --once-per-hour always compares whole
-    /// addresses.
-    #[arg(long, env = "WEIR_IP", default_value = "truncated")]
-    pub(crate) ip: KeptAddress,
-    /// Header in which the gateway sends the visitor's continent (AF, AN, AS, EU, NA, OC or SA).
-    #[arg(long, env = "WEIR_CONTINENT_HEADER")]
-    pub(crate) continent_header: Option<HeaderName>,
-    /// Header in which the gateway sends the visitor's country (ISO 3166, two letters).
-    #[arg(long, env = "WEIR_COUNTRY_HEADER")]
-    pub(crate) country_header: Option<HeaderName>,
-    /// Header in which the gateway sends the visitor's region (ISO 3166-2).
-    #[arg(long, env = "WEIR_REGION_HEADER")]
-    pub(crate) region_header: Option<HeaderName>,
-    /// Header in which the gateway sends the visitor's city.
-    #[arg(long, env = "WEIR_CITY_HEADER")]
-    pub(crate) city_header: Option<HeaderName>,
-}
-
-impl From<Clicks> for ClickRules {
-    fn from(clicks: Clicks) -> Self {
-        let location = LocationHeaders {
-            continent: clicks.continent_header,
-            country: clicks.country_header,
-            region: clicks.region_header,
-            city: clicks.city_header,
-        };
-        Self {
-            count_bots: clicks.count_bots,
-            once_per_hour: clicks.once_per_hour,
-            location,
-            trusted_hops: clicks.trusted_hops,
-            ip: clicks.ip,
-        }
-    }
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum Keys {
     /// Creates a key and prints it. It cannot be shown again.
@@ -227,39 +178,7 @@ Examples:
   backend keys create --plan pro --billing-anchor 2026-01-31
   backend keys create --plan enterprise --limits standard=5000/minute,analytics=20/second \\
       --workspace ws_01JB3S4T5V6W7X8Y9Z0A1B2C3D")]
-    Create {
-        #[command(flatten)]
-        database: Database,
-        /// Plan of the key, one of --plans. The gateway applies its quotas.
-        #[arg(long, value_parser = parse_name)]
-        plan: String,
-        /// Names of the plans that the gateway knows, comma-separated. A key with another plan would be unknown to it.
-        #[arg(
-            long,
-            value_name = "PLANS",
-            env = "WEIR_PLANS",
-            value_delimiter = ',',
-            default_value = "free,pro,business,advanced,enterprise",
-            value_parser = parse_name
-        )]
-        plans: Vec<String>,
-        /// Quotas that override the plan's, for example standard=5000/minute,analytics=20/second. Required for the plan
-        /// enterprise, which has no default quotas.
-        #[arg(long, value_parser = parse_limits)]
-        limits: Option<Limits>,
-        /// File with quotas that override the plan's: JSON as `limits` of a subscriber in the gateway's configuration, for quotas of any kind.
-        #[arg(long, value_name = "FILE", conflicts_with = "limits")]
-        limits_file: Option<PathBuf>,
-        /// Instant at which a billing period begins, for quotas of billing_month and billing_year, such as 2026-01-31T09:30:00Z or 2026-01-31.
-        #[arg(long, value_name = "INSTANT", value_parser = parse_anchor)]
-        billing_anchor: Option<Timestamp>,
-        /// Id of the workspace that the key can access [default: a new workspace].
-        #[arg(long)]
-        workspace: Option<String>,
-        /// Prints JSON.
-        #[arg(long)]
-        json: bool,
-    },
+    Create(CreateKey),
     /// Lists the active keys.
     List {
         #[command(flatten)]
@@ -275,6 +194,41 @@ Examples:
         /// Id of the key, as printed by `keys list`.
         id: String,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CreateKey {
+    #[command(flatten)]
+    pub(crate) database: Database,
+    /// Plan of the key, one of --plans. The gateway applies its quotas.
+    #[arg(long, value_parser = parse_name)]
+    pub(crate) plan: String,
+    /// Names of the plans that the gateway knows, comma-separated. A key with another plan would be unknown to it.
+    #[arg(
+        long,
+        value_name = "PLANS",
+        env = "WEIR_PLANS",
+        value_delimiter = ',',
+        default_value = "free,pro,business,advanced,enterprise",
+        value_parser = parse_name
+    )]
+    pub(crate) plans: Vec<String>,
+    /// Quotas that override the plan's, for example standard=5000/minute,analytics=20/second. Required for the plan
+    /// enterprise, which has no default quotas.
+    #[arg(long, value_parser = parse_limits)]
+    pub(crate) limits: Option<Limits>,
+    /// File with quotas that override the plan's: JSON as `limits` of a subscriber in the gateway's configuration, for quotas of any kind.
+    #[arg(long, value_name = "FILE", conflicts_with = "limits")]
+    pub(crate) limits_file: Option<PathBuf>,
+    /// Instant at which a billing period begins, for quotas of billing_month and billing_year, such as 2026-01-31T09:30:00Z or 2026-01-31.
+    #[arg(long, value_name = "INSTANT", value_parser = parse_anchor)]
+    pub(crate) billing_anchor: Option<Timestamp>,
+    /// Id of the workspace that the key can access [default: a new workspace].
+    #[arg(long)]
+    pub(crate) workspace: Option<String>,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Subcommand)]

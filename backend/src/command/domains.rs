@@ -10,7 +10,7 @@ use super::error::{CliError, say};
 pub(crate) async fn assign(database: &Database, workspace: String, domain: &str) -> Result<(), CliError> {
     let store = open(database).await?;
     let workspace = known_workspace(&store, workspace).await?;
-    store.assign_domain(&workspace, domain, Clock::system().now()).await??;
+    store.assign_domain(&workspace, domain, Clock::system().now()).await?;
     store.close().await;
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use backend::keys::InvalidLimits;
-use backend::{ClickLogError, DomainConflict, InvalidPublicUrl, StoreError};
+use backend::{ClickLogError, InvalidPublicUrl, StoreError};
 
 /// Prints to stdout. A closed pipe is an error instead of a panic.
 macro_rules! say {
@@ -29,8 +29,6 @@ pub(crate) enum CliError {
     LimitsFile { path: PathBuf, problem: InvalidLimits },
     #[error("--workspace: no workspace has the id {0}")]
     UnknownWorkspace(String),
-    #[error(transparent)]
-    Domain(#[from] DomainConflict),
     #[error("the domain {0} is not assigned")]
     UnassignedDomain(String),
     #[error("no active key has the id {0}")]
@@ -49,9 +47,4 @@ pub(crate) enum CliError {
     Signals(std::io::Error),
     #[error("a second signal ended the process before it had stopped")]
     Interrupted,
-}
-
-/// A number of things, such as "1 line" or "2 lines".
-pub(crate) fn count(number: u64, thing: &str) -> String {
-    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }

@@ -1,52 +1,34 @@
 //! The commands `backend keys` and `backend seed`.
 
-use std::path::PathBuf;
-
 use backend::keys::{Subscriber, check_plan, parse_limits, read_limits};
-use backend::{Clock, Limits, Terms};
-use jiff::Timestamp;
+use backend::{Clock, Terms};
 use serde_json::json;
 
-use super::arguments::Database;
+use super::arguments::{CreateKey, Database};
 use super::database::{known_workspace, open};
 use super::error::{CliError, say};
 
-/// The terms of a key, which the gateway knows.
-pub(crate) fn terms(
-    (plan, plans): (String, Vec<String>),
-    (limits, file): (Option<Limits>, Option<PathBuf>),
-    billing_anchor: Option<Timestamp>,
-) -> Result<Terms, CliError> {
-    let limits = match file {
-        Some(file) => {
-            let json = std::fs::read(&file).map_err(|source| CliError::NamedFile {
-                option: "--limits-file",
-                path: file.clone(),
-                source,
-            })?;
-            Some(read_limits(&json).map_err(|problem| CliError::LimitsFile { path: file, problem })?)
+pub(crate) async fn create(options: CreateKey) -> Result<(), CliError> {
+    let limits = match options.limits_file {
+        Some(path) => {
+            let unreadable =
+                |source| CliError::NamedFile { option: "--limits-file", path: path.clone(), source };
+            let json = std::fs::read(&path).map_err(unreadable)?;
+            Some(read_limits(&json).map_err(|problem| CliError::LimitsFile { path, problem })?)
         }
-        None => limits,
+        None => options.limits,
     };
-    check_plan(&plan, &plans, limits.as_ref())?;
-    Ok(Terms { plan, limits, billing_anchor })
-}
-
-pub(crate) async fn create(
-    database: &Database,
-    terms: &Terms,
-    workspace: Option<&str>,
-    as_json: bool,
-) -> Result<(), CliError> {
-    let store = open(database).await?;
+    check_plan(&options.plan, &options.plans, limits.as_ref())?;
+    let terms = Terms { plan: options.plan, limits, billing_anchor: options.billing_anchor };
+    let store = open(&options.database).await?;
     let now = Clock::system().now();
-    let workspace = match workspace {
-        Some(id) => known_workspace(&store, id.to_owned()).await?,
+    let workspace = match options.workspace {
+        Some(id) => known_workspace(&store, id).await?,
         None => store.create_workspace(&terms.plan, now).await?,
     };
-    let (id, key) = store.create_key(&workspace, terms, now).await?;
+    let (id, key) = store.create_key(&workspace, &terms, now).await?;
     let plan = &terms.plan;
-    if as_json {
+    if options.json {
         say!("{}", json!({ "id": id, "workspace": workspace.id, "plan": plan, "key": key }))?;
     } else {
         say!("id         {id}\nworkspace  {}\nplan       {plan}\nkey        {key}", workspace.id)?;

@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::arguments::Serve;
-use super::error::{CliError, count, say};
+use super::error::{CliError, say};
 
 const SECONDS_PER_DAY: u64 = 86_400;
 
@@ -60,7 +60,7 @@ pub(crate) async fn serve(options: Serve) -> Result<(), CliError> {
     let settings = Settings {
         public_url,
         webhook_addresses,
-        clicks: options.clicks.into(),
+        clicks: options.clicks,
         internal_token,
         request_timeout: Duration::from_secs(options.request_timeout),
         max_webhooks: options.max_webhooks,
@@ -92,8 +92,9 @@ pub(crate) async fn serve(options: Serve) -> Result<(), CliError> {
     match logged() {
         0 => {}
         clicks => {
-            let clicks = count(clicks, "click");
-            tracing::warn!("{clicks} of the click log could not be recorded. The next process records them");
+            tracing::warn!(
+                "clicks of the click log that could not be recorded: {clicks}. The next process records them"
+            );
         }
     }
     if is_whole { Ok(()) } else { Err(CliError::Interrupted) }

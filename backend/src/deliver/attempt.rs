@@ -114,10 +114,7 @@ pub(super) fn judge(
                 _ => (attempt, answer.retry_after),
             }
         }
-        Err(error) => {
-            let error = Some(error.to_string());
-            (Attempt { at, http_status: None, error, response_body: String::new() }, None)
-        }
+        Err(error) => (Attempt::failed(at, error.to_string()), None),
     };
     let outcome = match RETRY_AFTER_SECONDS.get(delivery.attempts as usize) {
         None => Outcome::Failed,

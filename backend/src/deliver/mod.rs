@@ -7,14 +7,15 @@ mod connections;
 mod resolver;
 mod slots;
 
-use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use http_body_util::BodyExt;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{Notify, watch};
-use tokio::task::{Id, JoinError, JoinSet};
+use tokio::task::{JoinError, JoinSet};
 use url::Url;
 
 use self::attempt::{Answer, DeliveryError, RECEIVER_TIMEOUT, judge, request, retry_after};
@@ -196,44 +197,43 @@ enum Heard {
     Error,
 }
 
-/// The running deliveries and their webhooks.
+/// The running deliveries.
 #[derive(Default)]
 struct UnderWay {
-    tasks: JoinSet<Heard>,
-    webhooks: HashMap<Id, DueWebhook>,
+    tasks: JoinSet<(DueWebhook, Heard)>,
     slots: Slots,
 }
 
 impl UnderWay {
     fn start(&mut self, deliverer: Deliverer, delivery: DueDelivery) {
         let webhook = delivery.webhook;
-        let task = self.tasks.spawn(async move { deliverer.deliver(&delivery).await });
-        self.webhooks.insert(task.id(), webhook);
         self.slots.take(webhook);
+        self.tasks.spawn(async move {
+            let heard = AssertUnwindSafe(deliverer.deliver(&delivery)).catch_unwind().await;
+            let heard = heard.unwrap_or_else(|_panic| {
+                tracing::error!(event = %delivery.event_id, "a webhook delivery panicked");
+                Heard::Error
+            });
+            (webhook, heard)
+        });
     }
 
     /// Waits until a delivery has ended. None if none is running.
     async fn ended(&mut self) -> Option<()> {
-        let ended = self.tasks.join_next_with_id().await?;
+        let ended = self.tasks.join_next().await?;
         self.forget(&ended);
         Some(())
     }
 
     fn forget_ended(&mut self) {
-        while let Some(ended) = self.tasks.try_join_next_with_id() {
+        while let Some(ended) = self.tasks.try_join_next() {
             self.forget(&ended);
         }
     }
 
-    fn forget(&mut self, ended: &Result<(Id, Heard), JoinError>) {
-        let (id, heard) = match ended {
-            Ok((id, heard)) => (*id, *heard),
-            Err(error) => {
-                tracing::error!(%error, "a webhook delivery panicked");
-                (error.id(), Heard::Error)
-            }
-        };
-        let Some(webhook) = self.webhooks.remove(&id) else { return };
+    fn forget(&mut self, ended: &Result<(DueWebhook, Heard), JoinError>) {
+        // No task panics or is aborted.
+        let Ok((webhook, heard)) = *ended else { return };
         self.slots.release(webhook);
         match heard {
             Heard::Answer => self.slots.answered(webhook.seq),

@@ -11,13 +11,6 @@ use tower_service::Service;
 
 use crate::domain::address_policy::AddressPolicy;
 
-/// The name of a receiver that resolves to no permitted address.
-#[derive(Debug, thiserror::Error)]
-#[error("{host} resolves to no public address")]
-struct NotPublic {
-    host: String,
-}
-
 /// Resolves names with the system's resolver and returns only the permitted addresses.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckedResolver {
@@ -42,13 +35,13 @@ impl Service<Name> for CheckedResolver {
     fn call(&mut self, name: Name) -> Self::Future {
         let policy = self.policy.clone();
         Box::pin(async move {
-            if policy.allows_none() {
-                return Err(io::Error::other(NotPublic { host: name.as_str().to_owned() }));
+            let mut allowed: Vec<SocketAddr> = Vec::new();
+            if !policy.allows_none() {
+                let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
+                allowed.extend(found.filter(|address| policy.allows(address.ip())));
             }
-            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
-            let allowed: Vec<SocketAddr> = found.filter(|address| policy.allows(address.ip())).collect();
             if allowed.is_empty() {
-                return Err(io::Error::other(NotPublic { host: name.as_str().to_owned() }));
+                return Err(io::Error::other(format!("{name} resolves to no public address")));
             }
             Ok(allowed.into_iter())
         })

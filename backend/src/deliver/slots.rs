@@ -1,11 +1,9 @@
 //! The slots of the sender. Each running delivery takes one, and receivers that do not answer hold theirs for seconds.
 //!
 //! A workspace may take another slot while more than three times as many are free as it holds. It therefore holds at most a
-//! quarter of all, and the more workspaces hold slots, the fewer each of them holds. Free slots go to the workspace, and then
-//! to the webhook, that holds the fewest.
+//! quarter of all, and the more workspaces hold slots, the fewer each of them holds. The workspaces and their webhooks take free slots in turns.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::domain::delivery::{DueWebhook, WithoutRoom};
 
@@ -19,30 +17,24 @@ const OF_SILENT: usize = 1;
 /// A workspace may take another slot while more than this many times its slots are free.
 const FREE_PER_SLOT: usize = 3;
 
-/// The slots in use, and the receivers that did not answer.
+/// The slots that workspaces and webhooks hold, and the receivers that did not answer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Slots {
-    held: Held,
+    all: usize,
+    by_workspace: HashMap<i64, usize>,
+    by_webhook: HashMap<i64, usize>,
     /// The webhooks whose receivers did not answer their last delivery in time.
     silent: HashSet<i64>,
 }
 
-/// The slots that workspaces and webhooks hold.
-#[derive(Clone, Debug, Default)]
-struct Held {
-    all: usize,
-    by_workspace: HashMap<i64, usize>,
-    by_webhook: HashMap<i64, usize>,
-}
-
-impl Held {
-    fn add(&mut self, webhook: DueWebhook) {
+impl Slots {
+    pub(super) fn take(&mut self, webhook: DueWebhook) {
         self.all += 1;
         *self.by_workspace.entry(webhook.workspace_seq).or_default() += 1;
         *self.by_webhook.entry(webhook.seq).or_default() += 1;
     }
 
-    fn remove(&mut self, webhook: DueWebhook) {
+    pub(super) fn release(&mut self, webhook: DueWebhook) {
         self.all = self.all.saturating_sub(1);
         for (held, seq) in
             [(&mut self.by_workspace, webhook.workspace_seq), (&mut self.by_webhook, webhook.seq)]
@@ -56,25 +48,9 @@ impl Held {
         }
     }
 
-    /// The slots of the workspace, and those of the webhook.
-    fn of(&self, webhook: DueWebhook) -> (usize, usize) {
-        let slots = |held: &HashMap<i64, usize>, seq| held.get(&seq).copied().unwrap_or(0);
-        (slots(&self.by_workspace, webhook.workspace_seq), slots(&self.by_webhook, webhook.seq))
-    }
-
     /// Whether a workspace with this number of slots may take another one.
     fn has_room_for_workspace(&self, slots: usize) -> bool {
         SLOTS.saturating_sub(self.all) > FREE_PER_SLOT * slots
-    }
-}
-
-impl Slots {
-    pub(super) fn take(&mut self, webhook: DueWebhook) {
-        self.held.add(webhook);
-    }
-
-    pub(super) fn release(&mut self, webhook: DueWebhook) {
-        self.held.remove(webhook);
     }
 
     /// The receiver of a webhook answered a delivery.
@@ -88,14 +64,14 @@ impl Slots {
     }
 
     pub(super) fn are_taken(&self) -> bool {
-        self.held.all >= SLOTS
+        self.all >= SLOTS
     }
 
     /// The webhooks and workspaces that may take no slot.
     pub(super) fn without_room(&self) -> WithoutRoom {
-        let webhooks = self.held.by_webhook.iter().filter(|(seq, slots)| **slots >= self.most_of(**seq));
-        let workspaces = self.held.by_workspace.iter();
-        let workspaces = workspaces.filter(|(_, slots)| !self.held.has_room_for_workspace(**slots));
+        let webhooks = self.by_webhook.iter().filter(|(seq, slots)| **slots >= self.most_of(**seq));
+        let workspaces = self.by_workspace.iter();
+        let workspaces = workspaces.filter(|(_, slots)| !self.has_room_for_workspace(**slots));
         WithoutRoom {
             webhooks: webhooks.map(|(seq, _)| *seq).collect(),
             workspaces: workspaces.map(|(seq, _)| *seq).collect(),
@@ -106,24 +82,17 @@ impl Slots {
         if self.silent.contains(&webhook) { OF_SILENT } else { OF_WEBHOOK }
     }
 
-    /// The number of deliveries to take for each webhook. Of webhooks with as many slots, the first one takes precedence.
+    /// The number of deliveries to take for each webhook: one after the other gets one more, as long as it and its workspace have room.
     pub(super) fn share_out(&self, due: &[DueWebhook]) -> Vec<(i64, usize)> {
-        let mut held = self.held.clone();
+        let mut slots = self.clone();
         let mut shares: BTreeMap<i64, usize> = BTreeMap::new();
-        let entry = |held: &Held, place: usize, webhook: DueWebhook| {
-            let (of_workspace, of_webhook) = held.of(webhook);
-            Reverse((of_workspace, of_webhook, place, webhook))
-        };
-        let mut next: BinaryHeap<_> =
-            due.iter().enumerate().map(|(place, webhook)| entry(&held, place, *webhook)).collect();
-        while let Some(Reverse((of_workspace, of_webhook, place, webhook))) = next.pop() {
-            if (of_workspace, of_webhook) != held.of(webhook) {
-                // Another webhook of the workspace has taken a slot since.
-                next.push(entry(&held, place, webhook));
-            } else if of_webhook < self.most_of(webhook.seq) && held.has_room_for_workspace(of_workspace) {
-                held.add(webhook);
+        let held = |held: &HashMap<i64, usize>, seq| held.get(&seq).copied().unwrap_or(0);
+        for webhook in std::iter::repeat_n(due, OF_WEBHOOK).flatten() {
+            if held(&slots.by_webhook, webhook.seq) < self.most_of(webhook.seq)
+                && slots.has_room_for_workspace(held(&slots.by_workspace, webhook.workspace_seq))
+            {
+                slots.take(*webhook);
                 *shares.entry(webhook.seq).or_default() += 1;
-                next.push(entry(&held, place, webhook));
             }
         }
         shares.into_iter().collect()
@@ -150,7 +119,7 @@ mod tests {
     }
 
     fn of_workspace(slots: &Slots, workspace_seq: i64) -> usize {
-        slots.held.by_workspace.get(&workspace_seq).copied().unwrap_or(0)
+        slots.by_workspace.get(&workspace_seq).copied().unwrap_or(0)
     }
 
     #[test]
@@ -165,19 +134,19 @@ mod tests {
             (200, 20, 1..=2),
         ] {
             let mut slots = Slots::default();
-            let due: Vec<DueWebhook> = (1..=workspaces).flat_map(|seq| webhooks(seq, of_each)).collect();
+            // The first of each workspace, the second ones, and so on, as the outbox has them.
+            let due = (0..of_each as usize)
+                .flat_map(|place| (1..=workspaces).map(move |seq| webhooks(seq, of_each)[place]));
+            let due: Vec<DueWebhook> = due.collect();
             take(&mut slots, &due);
             for workspace in 1..=workspaces {
                 let held = of_workspace(&slots, workspace);
                 assert!(expected.contains(&held), "{workspaces} × {of_each}: {held}");
             }
-            assert!(slots.held.by_webhook.values().all(|held| *held <= OF_WEBHOOK));
-            let before = slots.held.all;
+            assert!(slots.by_webhook.values().all(|held| *held <= OF_WEBHOOK));
+            let before = slots.all;
             take(&mut slots, &webhooks(999, 20));
-            assert!(
-                slots.held.all > before,
-                "a further workspace gets a slot beside {workspaces} × {of_each}"
-            );
+            assert!(slots.all > before, "a further workspace gets a slot beside {workspaces} × {of_each}");
         }
     }
 
@@ -186,7 +155,7 @@ mod tests {
         let mut slots = Slots::default();
         let all: Vec<DueWebhook> = (1..=255).flat_map(|seq| webhooks(seq, 1)).collect();
         take(&mut slots, &all);
-        assert_eq!(slots.held.all, SLOTS - 1);
+        assert_eq!(slots.all, SLOTS - 1);
         let one = |workspace_seq| webhooks(workspace_seq, 1)[0];
         assert_eq!(slots.share_out(&[one(1), one(2), one(999)]), [(99_900, 1)]);
         slots.take(one(999));

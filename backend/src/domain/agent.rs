@@ -6,7 +6,7 @@ use std::sync::Arc;
 use quick_cache::sync::Cache;
 use woothee::parser::Parser;
 
-use super::click::kept_user_agent;
+use super::click::kept_text;
 
 const UNKNOWN: Cow<'static, str> = Cow::Borrowed("Unknown");
 
@@ -123,7 +123,7 @@ impl Default for Agents {
 impl Agents {
     /// Parses the part of a user agent that is stored. Anybody can send a long one.
     pub(crate) fn parse(&self, user_agent: &str) -> Arc<Agent> {
-        let user_agent = kept_user_agent(user_agent);
+        let user_agent = kept_text(user_agent);
         if let Some(agent) = self.read.get(user_agent) {
             return agent;
         }

@@ -50,75 +50,62 @@ pub struct Click {
     pub details: ClickDetails,
 }
 
-/// The details of a click. The default of unknown fields is `Unknown`, and `(direct)` for the referer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClickDetails {
-    /// The first 2,048 characters of the destination to which the visitor was redirected.
-    pub url: Cow<'static, str>,
-    /// `AF`, `AN`, `AS`, `EU`, `NA`, `OC` or `SA`.
-    pub continent: Cow<'static, str>,
-    /// ISO 3166 code.
-    pub country: Cow<'static, str>,
-    /// ISO 3166-2 code.
-    pub region: Cow<'static, str>,
-    /// Name of the city, at most 100 characters.
-    pub city: Cow<'static, str>,
-    /// `Desktop`, `Mobile`, `Tablet` …
-    pub device: Cow<'static, str>,
-    /// Name of the browser.
-    pub browser: Cow<'static, str>,
-    /// Name of the operating system.
-    pub os: Cow<'static, str>,
-    /// The first 1,024 characters of the `User-Agent` header.
-    pub user_agent: Cow<'static, str>,
-    /// `link` or `qr`.
-    pub trigger: Cow<'static, str>,
-    /// Host of the referer.
-    pub referer: Cow<'static, str>,
-    /// The first 1,024 characters of the URL of the referer.
-    pub referer_url: Cow<'static, str>,
-    /// The kept part of the visitor's address. Empty if nothing is kept or the address is unknown.
-    pub ip: Cow<'static, str>,
-}
-
-impl ClickDetails {
-    fn visitor(&self) -> Visitor<'_> {
-        [
-            &self.continent,
-            &self.country,
-            &self.region,
-            &self.city,
-            &self.device,
-            &self.browser,
-            &self.os,
-            &self.user_agent,
-            &self.trigger,
-            &self.referer,
-            &self.referer_url,
-        ]
-    }
-}
-
-impl Default for ClickDetails {
-    fn default() -> Self {
-        let unknown = Cow::Borrowed("Unknown");
-        let direct = Cow::Borrowed("(direct)");
-        Self {
-            url: Cow::default(),
-            continent: unknown.clone(),
-            country: unknown.clone(),
-            region: unknown.clone(),
-            city: unknown.clone(),
-            device: unknown.clone(),
-            browser: unknown.clone(),
-            os: unknown,
-            user_agent: Cow::default(),
-            trigger: Cow::Borrowed("link"),
-            referer: direct.clone(),
-            referer_url: direct,
-            ip: Cow::default(),
+/// Declares the fields of a visitor, and their defaults.
+macro_rules! details {
+    ($($(#[$doc:meta])* $field:ident: $default:literal,)*) => {
+        /// The details of a click. The default of unknown fields is `Unknown`, and `(direct)` for the referer.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct ClickDetails {
+            /// The first 2,048 characters of the destination to which the visitor was redirected.
+            pub url: Cow<'static, str>,
+            $($(#[$doc])* pub $field: Cow<'static, str>,)*
+            /// The kept part of the visitor's address. Empty if nothing is kept or the address is unknown.
+            pub ip: Cow<'static, str>,
         }
-    }
+
+        impl ClickDetails {
+            fn visitor(&self) -> Visitor<'_> {
+                [$(&self.$field,)*]
+            }
+
+            /// The details, each of which `read` finds by its name.
+            pub(crate) fn read<E>(read: impl Fn(&str) -> Result<String, E>) -> Result<Self, E> {
+                let url = read("url")?.into();
+                Ok(Self { url, $($field: read(stringify!($field))?.into(),)* ip: read("ip")?.into() })
+            }
+        }
+
+        impl Default for ClickDetails {
+            fn default() -> Self {
+                Self { url: Cow::default(), $($field: Cow::Borrowed($default),)* ip: Cow::default() }
+            }
+        }
+    };
+}
+
+details! {
+    /// `AF`, `AN`, `AS`, `EU`, `NA`, `OC` or `SA`.
+    continent: "Unknown",
+    /// ISO 3166 code.
+    country: "Unknown",
+    /// ISO 3166-2 code.
+    region: "Unknown",
+    /// Name of the city, at most 100 characters.
+    city: "Unknown",
+    /// `Desktop`, `Mobile`, `Tablet` …
+    device: "Unknown",
+    /// Name of the browser.
+    browser: "Unknown",
+    /// Name of the operating system.
+    os: "Unknown",
+    /// The first 1,024 characters of the `User-Agent` header.
+    user_agent: "",
+    /// `link` or `qr`.
+    trigger: "link",
+    /// Host of the referer.
+    referer: "(direct)",
+    /// The first 1,024 characters of the URL of the referer.
+    referer_url: "(direct)",
 }
 
 impl Click {
@@ -134,19 +121,14 @@ impl Click {
     }
 }
 
-/// What is stored of a user agent.
-pub(crate) fn kept_user_agent(user_agent: &str) -> &str {
-    kept(user_agent, MAX_KEPT)
+/// What is stored of a user agent or a referer.
+pub(crate) fn kept_text(text: &str) -> &str {
+    kept(text, MAX_KEPT)
 }
 
 /// What is stored of the destination of a click.
 pub(crate) fn kept_destination(url: &str) -> &str {
     kept(url, MAX_DESTINATION)
-}
-
-/// What is stored of the referer of a click.
-pub(crate) fn kept_referer(url: &str) -> &str {
-    kept(url, MAX_KEPT)
 }
 
 /// Truncates a text to its maximum stored length.
@@ -177,27 +159,11 @@ pub(crate) enum ClickOutcome {
 }
 
 impl ClickOutcome {
-    pub(crate) const ALL: [Self; 8] = [
-        Self::Recorded,
-        Self::Bot,
-        Self::Prefetch,
-        Self::Untracked,
-        Self::Repeated,
-        Self::Orphaned,
-        Self::Lost,
-        Self::Dropped,
-    ];
+    /// The labels of all outcomes, in their order.
+    pub(crate) const LABELS: [&str; 8] =
+        ["recorded", "bot", "prefetch", "untracked", "repeated", "orphaned", "lost", "dropped"];
 
     pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::Recorded => "recorded",
-            Self::Bot => "bot",
-            Self::Prefetch => "prefetch",
-            Self::Untracked => "untracked",
-            Self::Repeated => "repeated",
-            Self::Orphaned => "orphaned",
-            Self::Lost => "lost",
-            Self::Dropped => "dropped",
-        }
+        Self::LABELS[self as usize]
     }
 }

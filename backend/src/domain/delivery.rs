@@ -1,6 +1,9 @@
 //! Deliveries of events to webhooks, and their attempts.
 
 use jiff::Timestamp;
+use serde::Serialize;
+
+use super::when::as_rfc3339;
 
 /// A webhook with due deliveries, or clicks that it has not heard of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,13 +36,22 @@ pub(crate) struct DueDelivery {
     pub(crate) leased_until: i64,
 }
 
-/// An attempt in the log.
-#[derive(Clone, Debug)]
+/// An attempt in the log. If the receiver could not be reached, there is no status, and the error states the reason.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Attempt {
+    #[serde(rename = "timestamp", serialize_with = "as_rfc3339")]
     pub(crate) at: Timestamp,
     pub(crate) http_status: Option<u16>,
     pub(crate) error: Option<String>,
     pub(crate) response_body: String,
+}
+
+impl Attempt {
+    /// An attempt without an answer.
+    pub(crate) fn failed(at: Timestamp, reason: String) -> Self {
+        Self { at, http_status: None, error: Some(reason), response_body: String::new() }
+    }
 }
 
 /// The outcome of an attempt.

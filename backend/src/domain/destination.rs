@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use url::{Url, form_urlencoded};
 
 use super::change::Change;
+use super::conflict::Conflict;
 use super::parameters;
 
 /// Maximum length of a destination, in characters.
@@ -43,30 +44,16 @@ pub(crate) fn parse(text: &str) -> Option<String> {
     url.host_str().is_some_and(is_host).then_some(with_scheme)
 }
 
-/// A part of a destination that is too long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TooLong {
-    /// The field of the link.
-    pub(crate) field: &'static str,
-    /// Its maximum length, in characters.
-    pub(crate) max: usize,
-}
-
-impl TooLong {
-    /// The part of a destination that is too long.
-    pub(crate) fn of(url: &str) -> Option<Self> {
-        let exceeds = |text: &str, max: usize| text.len() > max && text.chars().count() > max;
-        if exceeds(url, MAX_URL) {
-            return Some(Self { field: "url", max: MAX_URL });
-        }
-        let utm = UtmParameters::of(url);
-        let long = utm
-            .values()
-            .into_iter()
-            .zip(NAMES)
-            .find(|(value, _)| value.as_ref().is_some_and(|value| exceeds(value, MAX_PARAMETER)));
-        long.map(|(_, field)| Self { field, max: MAX_PARAMETER })
+/// The conflict of a destination of which a part is too long.
+pub(crate) fn too_long(url: &str) -> Option<Conflict> {
+    let exceeds = |text: &str, max: usize| text.len() > max && text.chars().count() > max;
+    if exceeds(url, MAX_URL) {
+        return Some(Conflict::TooLong { field: "url", max: MAX_URL });
     }
+    let utm = UtmParameters::of(url);
+    let mut values = utm.values().into_iter().zip(NAMES);
+    let long = values.find(|(value, _)| value.as_ref().is_some_and(|value| exceeds(value, MAX_PARAMETER)));
+    long.map(|(_, field)| Conflict::TooLong { field, max: MAX_PARAMETER })
 }
 
 /// The campaign parameters in the query of a destination. Empty parameters count as absent.

@@ -5,15 +5,15 @@
 //! `id`, which is the same in all attempts, and restore the order by `createdAt`.
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::domain::click::Click;
-use crate::domain::event_body::ClickBody;
 use crate::domain::ids;
 use crate::domain::link::Link;
-use crate::domain::link_body::LinkBody;
+use crate::domain::link_body::{LinkBody, entries};
 use crate::domain::public_url::PublicUrl;
-use crate::domain::when::rfc3339;
+use crate::domain::when::{as_rfc3339, rfc3339};
 
 /// The types of events. All of them concern links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,30 +41,24 @@ impl Trigger {
     }
 }
 
-/// An event for webhooks.
-#[derive(Debug)]
+/// An event for webhooks, in the published format of a payload.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Event {
     /// `evt_` and letters and digits. The id is the same for all receivers and attempts.
     pub(crate) id: String,
+    #[serde(rename = "event")]
     pub(crate) trigger: Trigger,
+    #[serde(serialize_with = "as_rfc3339")]
     pub(crate) created_at: Timestamp,
     data: Data,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
 enum Data {
     Link(Box<LinkBody>),
     Click(Box<ClickData>),
-}
-
-/// The published format of a payload.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Payload<'a, T> {
-    id: &'a str,
-    event: &'static str,
-    created_at: String,
-    data: &'a T,
 }
 
 #[derive(Debug, Serialize)]
@@ -86,20 +80,75 @@ impl Event {
         let data = Data::Click(Box::new(ClickData { click: ClickBody(click.clone()), link }));
         Self { id, trigger: Trigger::Clicked, created_at, data }
     }
-
-    pub(crate) fn payload(&self) -> serde_json::Result<String> {
-        match &self.data {
-            Data::Link(link) => self.payload_of(link),
-            Data::Click(data) => self.payload_of(data),
-        }
-    }
-
-    fn payload_of<T: Serialize>(&self, data: &T) -> serde_json::Result<String> {
-        let (event, created_at) = (self.trigger.name(), rfc3339(self.created_at));
-        serde_json::to_string(&Payload { id: &self.id, event, created_at, data })
-    }
 }
 
 fn event_id() -> String {
     format!("evt_{}", ids::alphanumeric(25))
+}
+
+/// A click in events and webhook payloads.
+#[derive(Clone, Debug)]
+pub(crate) struct ClickBody(pub(crate) Click);
+
+impl Serialize for ClickBody {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Click { id, at, details, .. } = &self.0;
+        let mut body = serializer.serialize_map(None)?;
+        entries!(body, {
+            "id": id,
+            "timestamp": rfc3339(*at),
+            "url": details.url,
+            "country": details.country,
+            "city": details.city,
+            "region": details.region,
+            "continent": details.continent,
+            "device": details.device,
+            "browser": details.browser,
+            "os": details.os,
+            "ua": details.user_agent,
+            "trigger": details.trigger,
+            "referer": details.referer,
+            "refererUrl": details.referer_url,
+            "qr": details.trigger == "qr",
+            "ip": details.ip,
+        });
+        body.end()
+    }
+}
+
+/// An event.
+#[derive(Debug)]
+pub(crate) struct EventBody<'a> {
+    pub(crate) click: &'a ClickBody,
+    pub(crate) link: &'a Link,
+    pub(crate) link_body: &'a LinkBody,
+}
+
+impl Serialize for EventBody<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { click, link, link_body } = self;
+        let Click { id, at, details, .. } = &click.0;
+        let mut body = serializer.serialize_map(None)?;
+        entries!(body, {
+            "event": "click",
+            "timestamp": rfc3339(*at),
+            "click": click,
+            "link": link_body,
+            // These repeat fields of the click and the link, because the published clients require them.
+            "click_id": id,
+            "link_id": link.id,
+            "domain": link.domain,
+            "key": link.key,
+            "url": details.url,
+            "continent": details.continent,
+            "country": details.country,
+            "city": details.city,
+            "device": details.device,
+            "browser": details.browser,
+            "os": details.os,
+            "qr": u8::from(details.trigger == "qr"),
+            "ip": details.ip,
+        });
+        body.end()
+    }
 }

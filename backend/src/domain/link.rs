@@ -1,4 +1,4 @@
-//! A short link.
+//! A short link, and what a request sets and changes of it.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,15 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::change::Change;
+use super::destination::Parameters;
 use super::ids;
-use super::tag::Tag;
+use super::tag::{Tag, TagSelection};
+
+/// Maximum size of a link, in bytes: its domain, key, destination and ids, and its other fields as JSON.
+pub(crate) const MAX_LINK_BYTES: usize = 64 * 1024;
 
 /// A short link in the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Link {
     /// The store's number of the link. It is never shown or reused. 0 if the link is not stored.
     pub(crate) seq: i64,
@@ -85,22 +89,38 @@ impl Link {
     /// A sample link that is not stored.
     pub(crate) fn sample(workspace_id: &str, domain: &str, now: Timestamp) -> Self {
         Self {
-            seq: 0,
             id: ids::sortable("link_", now),
             workspace_id: workspace_id.to_owned(),
             domain: domain.to_owned(),
             key: "sample".to_owned(),
             url: "https://example.com/sample".to_owned(),
-            external_id: None,
-            tenant_id: None,
-            folder_id: None,
-            archived: false,
-            details: Details::default(),
-            tags: Vec::new(),
-            clicks: 0,
-            last_clicked: None,
             created_at: now,
             updated_at: now,
+            ..Self::default()
         }
+    }
+}
+
+/// The fields of a link in a request, after validation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LinkInput {
+    pub(crate) url: Option<String>,
+    pub(crate) domain: Option<String>,
+    pub(crate) key: Option<String>,
+    pub(crate) key_length: Option<usize>,
+    pub(crate) prefix: Option<String>,
+    pub(crate) external_id: Change<String>,
+    pub(crate) tenant_id: Change<String>,
+    pub(crate) folder_id: Change<String>,
+    pub(crate) archived: Option<bool>,
+    pub(crate) tags: Option<TagSelection>,
+    pub(crate) parameters: Parameters,
+    pub(crate) details: DetailsInput,
+}
+
+impl LinkInput {
+    /// The destination with the campaign parameters of this input: the new destination, or `current`.
+    pub(crate) fn destination(&self, current: Option<&str>) -> String {
+        self.parameters.apply(self.url.as_deref().or(current).unwrap_or_default())
     }
 }

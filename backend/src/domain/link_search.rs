@@ -1,6 +1,9 @@
 //! A search for links: a part of the destination, or of the short link as responses show it.
 
+use std::sync::LazyLock;
+
 use percent_encoding::percent_decode_str;
+use regex::{Captures, Regex};
 
 use super::public_url::PublicUrl;
 
@@ -33,34 +36,18 @@ impl LinkSearch {
 /// Decodes the percent-encoded letters outside ASCII, as which short links show those of keys. Others stay, because a short
 /// link does not contain them: `%2F` is not part of it, though `/` is.
 fn readable(text: &str) -> String {
-    let mut readable = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('%') {
-        let (before, encoded) = rest.split_at(at);
-        readable.push_str(before);
-        let letter = (2..=4).find_map(|bytes| {
-            let escapes = encoded.get(..3 * bytes)?;
-            let is_escaped = escapes.bytes().step_by(3).all(|byte| byte == b'%');
-            let decoded = percent_decode_str(escapes).decode_utf8().ok()?;
-            let mut letters = decoded.chars();
-            let letter = letters.next().filter(|letter| is_escaped && letter.len_utf8() == bytes)?;
-            letters.next().is_none().then_some((letter, escapes.len()))
-        });
-        let length = match letter {
-            Some((letter, length)) => {
-                readable.push(letter);
-                length
-            }
-            None => {
-                readable.push('%');
-                1
-            }
-        };
-        rest = encoded.get(length..).unwrap_or_default();
-    }
-    readable.push_str(rest);
-    readable
+    let letter = |escapes: &Captures<'_>| match percent_decode_str(&escapes[0]).decode_utf8() {
+        Ok(letter) => letter.into_owned(),
+        Err(_) => escapes[0].to_owned(),
+    };
+    ESCAPED.replace_all(text, letter).into_owned()
 }
+
+/// The escapes of a letter outside ASCII in UTF-8.
+#[expect(clippy::expect_used, reason = "the expression is a constant, and a test uses it")]
+static ESCAPED: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new("(?i)%[CD].%[89AB].|%E.(?:%[89AB].){2}|%F.(?:%[89AB].){3}").expect("an expression")
+});
 
 #[cfg(test)]
 mod tests {

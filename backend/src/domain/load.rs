@@ -12,27 +12,19 @@ pub(crate) struct PoolState {
 }
 
 /// The pending deliveries.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct OutboxBacklog {
     /// The time of the oldest click that an enabled webhook has not heard of. It has no delivery.
     pub(crate) oldest_unattempted: Option<Timestamp>,
-    pub(crate) due: Waiting,
-    pub(crate) later: Waiting,
-    pub(crate) disabled: Waiting,
+    /// Those that are due, those that are under way or to be tried later, and those to disabled webhooks.
+    pub(crate) deliveries: [Waiting; 3],
 }
 
 /// Deliveries in one state.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Waiting {
+    pub(crate) state: &'static str,
     pub(crate) count: i64,
     /// When the first of them fell, or falls, due.
     pub(crate) oldest: Option<Timestamp>,
-}
-
-impl OutboxBacklog {
-    /// The deliveries by state: those that are due, those that are under way or to be tried later, and those to disabled
-    /// webhooks.
-    pub(crate) fn by_state(&self) -> [(&'static str, &Waiting); 3] {
-        [("due", &self.due), ("later", &self.later), ("disabled", &self.disabled)]
-    }
 }

@@ -2,35 +2,27 @@
 
 use serde::Deserialize;
 
-use crate::domain::change::Change;
+use super::change::Change;
+use super::conflict::Conflict;
 
 /// The links whose events a webhook receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
-    /// All links of the workspace.
-    Workspace,
-    /// The links with these ids.
-    Links(Vec<String>),
-    /// The links in these folders.
-    Folders(Vec<String>),
+pub(crate) struct Scope {
+    pub(crate) kind: ScopeKind,
+    /// The ids of the links or folders.
+    pub(crate) ids: Vec<String>,
 }
 
 /// The kinds of scopes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ScopeKind {
+    /// All links of the workspace.
     Workspace,
+    /// The links in some folders.
     Folders,
+    /// Some links.
     Links,
-}
-
-/// The reason why the fields of a request are not a scope.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum InvalidScope {
-    #[error("Expected at least one id for this scope")]
-    NoId(&'static str),
-    #[error("Expected none without linkScope {kind}", kind = .1.name())]
-    OtherKind(&'static str, ScopeKind),
 }
 
 /// The fields of a scope in a request.
@@ -42,6 +34,10 @@ pub(crate) struct ScopeInput {
 }
 
 impl ScopeKind {
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        [Self::Workspace, Self::Folders, Self::Links].into_iter().find(|kind| kind.name() == name)
+    }
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Workspace => "workspace",
@@ -52,66 +48,40 @@ impl ScopeKind {
 }
 
 impl Scope {
-    pub(crate) fn kind(&self) -> ScopeKind {
-        match self {
-            Self::Workspace => ScopeKind::Workspace,
-            Self::Links(_) => ScopeKind::Links,
-            Self::Folders(_) => ScopeKind::Folders,
-        }
-    }
+    pub(crate) const WORKSPACE: Self = Self { kind: ScopeKind::Workspace, ids: Vec::new() };
 
-    /// The links of the scope. Empty for scopes of another kind.
-    pub(crate) fn link_ids(&self) -> &[String] {
-        match self {
-            Self::Links(ids) => ids,
-            Self::Workspace | Self::Folders(_) => &[],
-        }
-    }
-
-    /// The folders of the scope. Empty for scopes of another kind.
-    pub(crate) fn folder_ids(&self) -> &[String] {
-        match self {
-            Self::Folders(ids) => ids,
-            Self::Workspace | Self::Links(_) => &[],
-        }
-    }
-}
-
-impl InvalidScope {
-    /// The invalid field.
-    pub(crate) fn field(self) -> &'static str {
-        match self {
-            Self::NoId(field) | Self::OtherKind(field, _) => field,
-        }
+    /// The ids of the links or folders, if the scope is of this kind.
+    pub(crate) fn ids_of(&self, kind: ScopeKind) -> &[String] {
+        if self.kind == kind { &self.ids } else { &[] }
     }
 }
 
 impl ScopeInput {
     /// The scope of a webhook that has the scope `present`.
-    pub(crate) fn applied_to(&self, present: &Scope) -> Result<Scope, InvalidScope> {
+    pub(crate) fn applied_to(&self, present: &Scope) -> Result<Scope, Conflict> {
         let kind = match self.kind {
             Change::Set(kind) => kind,
             Change::Clear => ScopeKind::Workspace,
-            Change::Keep => present.kind(),
+            Change::Keep => present.kind,
         };
-        let ids = |field, of_kind, change: &Change<Vec<String>>, present: &[String]| {
+        let given = [
+            ("linkIds", ScopeKind::Links, &self.link_ids),
+            ("folderIds", ScopeKind::Folders, &self.folder_ids),
+        ];
+        let mut scope = Scope { kind, ids: Vec::new() };
+        for (field, of_kind, change) in given {
             let ids = match change {
-                Change::Set(ids) => ids.clone(),
-                Change::Keep if kind == of_kind => present.to_vec(),
-                Change::Keep | Change::Clear => Vec::new(),
+                Change::Set(ids) => ids.as_slice(),
+                Change::Keep if kind == of_kind => present.ids_of(kind),
+                Change::Keep | Change::Clear => &[],
             };
             match (kind == of_kind, ids.is_empty()) {
-                (true, true) => Err(InvalidScope::NoId(field)),
-                (false, false) => Err(InvalidScope::OtherKind(field, of_kind)),
-                (true, false) | (false, true) => Ok(ids),
+                (true, true) => return Err(Conflict::NoIds(field)),
+                (false, false) => return Err(Conflict::OtherScope(field, of_kind.name())),
+                (true, false) => scope.ids = ids.to_vec(),
+                (false, true) => {}
             }
-        };
-        let links = ids("linkIds", ScopeKind::Links, &self.link_ids, present.link_ids())?;
-        let folders = ids("folderIds", ScopeKind::Folders, &self.folder_ids, present.folder_ids())?;
-        Ok(match kind {
-            ScopeKind::Workspace => Scope::Workspace,
-            ScopeKind::Links => Scope::Links(links),
-            ScopeKind::Folders => Scope::Folders(folders),
-        })
+        }
+        Ok(scope)
     }
 }

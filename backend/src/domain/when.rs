@@ -8,18 +8,24 @@ use jiff::civil::{Date, DateTime, Time};
 use jiff::fmt::friendly::SpanParser;
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp, ToSpan};
+use serde::Serializer;
 
 /// The text is not an instant, or the instant is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "Invalid date: expected RFC 3339 such as 2026-01-05T10:00:00Z, a day such as 2026-01-05, or a time such as \
-     24 hours ago, 1 day and 2 hours ago, last 7 days, in 2 hours, now, today or yesterday"
+     24 hours ago, 1 day 2 hours ago, last 7 days, in 2 hours, now, today or yesterday"
 )]
 pub(crate) struct InvalidInstant;
 
 /// An instant in JSON: RFC 3339 in UTC with milliseconds.
 pub(crate) fn rfc3339(instant: Timestamp) -> String {
     format!("{instant:.3}")
+}
+
+/// Writes an instant in JSON.
+pub(crate) fn as_rfc3339<S: Serializer>(instant: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&rfc3339(*instant))
 }
 
 /// The end of a range for which a text is parsed. It matters if the text names a whole day.
@@ -70,48 +76,19 @@ pub(crate) fn parse(
     }
 }
 
-/// Parses amounts with units, as [`jiff::fmt::friendly`] reads them, with some numbers in words: `24 hours`, `24h`, `half an hour`, `2 days and
-/// 3 hours`. Days have 24 hours, also when clocks change.
+/// Parses amounts with units, as [`jiff::fmt::friendly`] reads them: `24 hours`, `24h`, `1.5 hours`, `2 days 3 hours`. Days have 24 hours, also when
+/// clocks change.
 fn span(words: &[&str]) -> Result<Span, InvalidInstant> {
-    let mut text = String::new();
-    let mut words = words.iter().copied().peekable();
-    while let Some(word) = words.next() {
-        let number = match (word, words.peek().copied()) {
-            ("a" | "an", Some("few" | "couple")) => continue,
-            ("and", Some(_)) if !text.is_empty() => continue,
-            ("half", Some("a" | "an")) => {
-                words.next();
-                "0.5"
-            }
-            ("few", _) => "3",
-            ("couple", next) => {
-                words.next_if(|_| next == Some("of"));
-                "2"
-            }
-            ("several", _) => "7",
-            ("a" | "an", _) => "1",
-            (word, _) => match WORDS.iter().position(|number| *number == word) {
-                Some(number) => DIGITS[number],
-                None => word,
-            },
-        };
-        text.push_str(number);
-        text.push(' ');
-    }
+    let text = words.join(" ");
     // A sign, or a second `ago`, would be one too many.
     if !text.starts_with(|first: char| first.is_ascii_digit()) || text.contains("ago") {
         return Err(InvalidInstant);
     }
-    let span = SpanParser::new().parse_span(text.trim_end()).map_err(|_| InvalidInstant)?;
+    let span = SpanParser::new().parse_span(&text).map_err(|_| InvalidInstant)?;
     let days = 7 * i64::from(span.get_weeks()) + i64::from(span.get_days());
     let hours = i64::from(span.get_hours()) + 24 * days;
     span.weeks(0).days(0).try_hours(hours).map_err(|_| InvalidInstant)
 }
-
-/// Numbers that may be written as words.
-const WORDS: [&str; 12] =
-    ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];
-const DIGITS: [&str; 12] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"];
 
 fn absolute(text: &str, zone: &TimeZone, edge: Edge) -> Result<Timestamp, InvalidInstant> {
     if let Ok(instant) = text.parse::<Timestamp>() {
@@ -163,7 +140,6 @@ mod tests {
             ("24 hours ago", "2026-03-30T12:30:00Z"),
             ("  24   Hours  AGO ", "2026-03-30T12:30:00Z"),
             ("1 hour ago", "2026-03-31T11:30:00Z"),
-            ("an hour ago", "2026-03-31T11:30:00Z"),
             ("0 hours ago", "2026-03-31T12:30:00Z"),
             ("24h ago", "2026-03-30T12:30:00Z"),
             ("3 h ago", "2026-03-31T09:30:00Z"),
@@ -175,18 +151,11 @@ mod tests {
             ("1 year ago", "2025-03-31T12:30:00Z"),
             ("in 2 hours", "2026-03-31T14:30:00Z"),
             ("2 hours from now", "2026-03-31T14:30:00Z"),
-            ("two hours ago", "2026-03-31T10:30:00Z"),
             ("24hrs ago", "2026-03-30T12:30:00Z"),
             ("3d ago", "2026-03-28T12:30:00Z"),
             ("1w ago", "2026-03-24T12:30:00Z"),
             ("30 min ago", "2026-03-31T12:00:00Z"),
-            ("half an hour ago", "2026-03-31T12:00:00Z"),
             ("1.5 hours ago", "2026-03-31T11:00:00Z"),
-            ("few hours ago", "2026-03-31T09:30:00Z"),
-            ("a few hours ago", "2026-03-31T09:30:00Z"),
-            ("a couple of hours ago", "2026-03-31T10:30:00Z"),
-            ("several days ago", "2026-03-24T12:30:00Z"),
-            ("2 days and 3 hours ago", "2026-03-29T09:30:00Z"),
             ("2 days, 3 hours ago", "2026-03-29T09:30:00Z"),
             ("last week", "2026-03-24T12:30:00Z"),
             ("last month", "2026-02-28T12:30:00Z"),
@@ -232,14 +201,16 @@ mod tests {
             "1. hours ago",
             ".5 hours ago",
             "1 quarter ago",
-            "half a day ago",
+            "half an hour ago",
+            "an hour ago",
+            "two hours ago",
             "1.5 months ago",
             "2 hours and ago",
             "last",
             "-",
             "-h",
             "--24h",
-            "twenty four hours ago",
+            "2 days and 3 hours ago",
             "24_hours_ago",
             "+24 hours ago",
             "99999999999 hours ago",

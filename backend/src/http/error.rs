@@ -85,10 +85,6 @@ impl ApiError {
         Self::new(Code::NotFound, message)
     }
 
-    pub(crate) fn conflict(message: impl Into<String>) -> Self {
-        Self::new(Code::Conflict, message)
-    }
-
     /// The error for an invalid field. `issue` is an issue code of the published validator.
     pub(crate) fn invalid(issue: &str, path: &str, message: &str) -> Self {
         Self::new(Code::UnprocessableEntity, format!("{issue}: {path}: {message}"))

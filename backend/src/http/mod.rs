@@ -9,4 +9,3 @@ pub(crate) mod path;
 pub(crate) mod query;
 pub(crate) mod scope;
 pub mod server;
-pub(crate) mod value_count;

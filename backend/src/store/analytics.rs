@@ -8,14 +8,14 @@ use sqlx::Row;
 
 use super::column::{Column, Level};
 use super::deleted_links::push_not_deleted;
-use super::horizon::kept_from;
 use super::reader::Reader;
+use super::retention::kept_from;
 use super::rollups::{DAY, HOUR, Piece, Table, pieces};
 use super::sql::Sql;
-use super::{Dialect, Store, StoreError, Workspace, optional_instant_of};
+use super::{Store, StoreError, Workspace, optional_instant_of};
 
 /// Maximum number of rows in a result.
-pub(super) const MAX_ROWS: u16 = 5_000;
+const MAX_ROWS: u16 = 5_000;
 
 /// A condition on the value of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,13 +64,7 @@ impl Selection {
 
 /// Appends the source `c` of a query: the columns `link_seq`, `t` (instant of the click or start of the bucket) and `n`
 /// (number of clicks).
-pub(super) fn push_source(
-    sql: &mut Sql,
-    dialect: Dialect,
-    workspace: &Workspace,
-    selection: &Selection,
-    coarsest: Table,
-) {
+pub(super) fn push_source(sql: &mut Sql, workspace: &Workspace, selection: &Selection, coarsest: Table) {
     let (from, to) = selection.range();
     sql.push(" FROM (");
     let mut parts = pieces(from, to, coarsest);
@@ -89,68 +83,59 @@ pub(super) fn push_source(
         sql.push(piece.table.name()).push(" c WHERE c.workspace_seq = ").bind(workspace.seq);
         sql.push(" AND ").push(instant).push(" >= ").bind(piece.from);
         sql.push(" AND ").push(instant).push(" < ").bind(piece.to);
-        push_conditions(sql, dialect, workspace, selection);
+        push_conditions(sql, workspace, selection);
     }
     sql.push(") c");
 }
 
 /// Appends the conditions of a selection on `c`, a table of clicks or a rollup.
-pub(super) fn push_conditions(sql: &mut Sql, dialect: Dialect, workspace: &Workspace, selection: &Selection) {
+pub(super) fn push_conditions(sql: &mut Sql, workspace: &Workspace, selection: &Selection) {
     push_not_deleted(sql, workspace);
     let (on_clicks, on_links): (Vec<&Condition>, Vec<&Condition>) =
         selection.conditions.iter().partition(|condition| condition.column.is_of_click());
     for condition in on_clicks {
         sql.push(if condition.negated { " AND NOT (" } else { " AND (" });
+        // An address selects all clicks on the page, and one with a query those with this query. A region may lack its country.
+        let whole = match condition.column {
+            Column::URL => Some(Column::BASE_URL),
+            Column::REFERER_URL => Some(Column::BASE_REFERER_URL),
+            Column::REGION => Some(Column::REGION_CODE),
+            _ => None,
+        };
+        if let Some(whole) = whole {
+            sql.column(whole).push(" IN ").texts(&condition.values).push(" OR ");
+        }
         match condition.column {
             Column::DEVICE | Column::BROWSER | Column::OS => {
-                sql.push("lower(").push(condition.column.sql(dialect)).push(")");
+                sql.push("lower(").column(condition.column).push(")");
             }
-            Column::REGION => {
-                // The code of the region without the country.
-                sql.push(match dialect {
-                    Dialect::Sqlite => "substr(c.region, instr(c.region, '-') + 1)",
-                    Dialect::Postgres => "substr(c.region, strpos(c.region, '-') + 1)",
-                });
-                sql.push(" IN ").texts(dialect, &condition.values).push(" OR c.region");
-            }
-            // An address selects all clicks on the page, and one with a query those with this query.
-            Column::URL => {
-                sql.push(Column::BASE_URL.sql(dialect)).push(" IN ").texts(dialect, &condition.values);
-                sql.push(" OR c.url");
-            }
-            Column::REFERER_URL => {
-                sql.push(Column::BASE_REFERER_URL.sql(dialect))
-                    .push(" IN ")
-                    .texts(dialect, &condition.values);
-                sql.push(" OR c.referer_url");
-            }
-            column => _ = sql.push(column.sql(dialect)),
+            column => _ = sql.column(column),
         }
-        sql.push(" IN ").texts(dialect, &condition.values).push(")");
+        sql.push(" IN ").texts(&condition.values).push(")");
     }
     if on_links.is_empty() {
         return;
     }
     sql.push(" AND c.link_seq IN (SELECT l.seq FROM links l WHERE l.workspace_seq = ").bind(workspace.seq);
     for condition in on_links {
-        let column = condition.column.sql(dialect);
-        match (condition.column.level, condition.negated) {
+        let column = condition.column;
+        match (column.level, condition.negated) {
             (Level::Tag, negated) => {
                 sql.push(if negated { " AND l.seq NOT IN " } else { " AND l.seq IN " });
                 sql.push("(SELECT lt.link_seq FROM link_tags lt JOIN tags g ON g.seq = lt.tag_seq");
                 sql.push(" WHERE g.workspace_seq = ").bind(workspace.seq);
-                sql.push(" AND g.id IN ").texts(dialect, &condition.values).push(")");
+                sql.push(" AND g.id IN ").texts(&condition.values).push(")");
                 continue;
             }
-            (_, false) => sql.push(" AND ").push(column).push(" IN "),
-            (_, true) => sql.push(" AND COALESCE(").push(column).push(", '') NOT IN "),
+            (_, false) => sql.push(" AND ").column(column).push(" IN "),
+            (_, true) => sql.push(" AND COALESCE(").column(column).push(", '') NOT IN "),
         };
-        if condition.column.level == Level::Folder {
+        if column.level == Level::Folder {
             // Links may still name one that is deleted.
             sql.push("(SELECT d.id FROM folders d WHERE d.workspace_seq = ").bind(workspace.seq);
-            sql.push(" AND d.id IN ").texts(dialect, &condition.values).push(")");
+            sql.push(" AND d.id IN ").texts(&condition.values).push(")");
         } else {
-            sql.texts(dialect, &condition.values);
+            sql.texts(&condition.values);
         }
     }
     sql.push(")");
@@ -182,7 +167,7 @@ impl Store {
         let coarsest = selection.coarsest();
         self.refuse_expired(reader, workspace, selection, coarsest).await?;
         let mut sql = Sql::new("SELECT CAST(COALESCE(SUM(c.n), 0) AS BIGINT)");
-        push_source(&mut sql, self.dialect, workspace, selection, coarsest);
+        push_source(&mut sql, workspace, selection, coarsest);
         reader.number(sql).await
     }
 
@@ -200,7 +185,7 @@ impl Store {
         self.refuse_expired(reader, workspace, selection, coarsest).await?;
         let mut sql = Sql::new("SELECT ");
         for column in columns {
-            sql.push(column.sql(self.dialect)).push(", ");
+            sql.column(*column).push(", ");
         }
         if about_clicks {
             let (from, to) = selection.range();
@@ -208,23 +193,23 @@ impl Store {
             push_joins(&mut sql, columns);
             sql.push(" WHERE c.workspace_seq = ").bind(workspace.seq);
             sql.push(" AND c.at >= ").bind(from).push(" AND c.at < ").bind(to);
-            push_conditions(&mut sql, self.dialect, workspace, selection);
+            push_conditions(&mut sql, workspace, selection);
         } else {
             sql.push("CAST(SUM(c.n) AS BIGINT) AS total");
-            push_source(&mut sql, self.dialect, workspace, selection, coarsest);
+            push_source(&mut sql, workspace, selection, coarsest);
             push_joins(&mut sql, columns);
             sql.push(" WHERE c.n > 0");
         }
         if let Some(grouped) = columns.last() {
-            sql.push(" AND ").push(grouped.sql(self.dialect)).push(" NOT IN ('', 'Unknown')");
+            sql.push(" AND ").column(*grouped).push(" NOT IN ('', 'Unknown')");
         }
         sql.push(" GROUP BY ");
         for (index, column) in columns.iter().enumerate() {
-            sql.push(if index > 0 { ", " } else { "" }).push(column.sql(self.dialect));
+            sql.push(if index > 0 { ", " } else { "" }).column(*column);
         }
         sql.push(" ORDER BY total DESC");
         for column in columns {
-            sql.push(", ").push(column.sql(self.dialect));
+            sql.push(", ").column(*column);
         }
         sql.push(" LIMIT ").bind(i64::from(MAX_ROWS));
         let mut groups = Vec::new();
@@ -233,6 +218,23 @@ impl Store {
             groups.push((values, row.try_get("total")?));
         }
         Ok(groups)
+    }
+
+    /// The numbers of the most clicked links and their clicks in the selection, in descending order. Of links with equal clicks, the oldest
+    /// is first.
+    pub(crate) async fn top_links(
+        &self,
+        reader: &mut Reader,
+        workspace: &Workspace,
+        selection: &Selection,
+    ) -> Result<Vec<(i64, i64)>, StoreError> {
+        let coarsest = selection.coarsest();
+        self.refuse_expired(reader, workspace, selection, coarsest).await?;
+        let mut sql = Sql::new("SELECT c.link_seq, CAST(SUM(c.n) AS BIGINT) AS total");
+        push_source(&mut sql, workspace, selection, coarsest);
+        sql.push(" GROUP BY c.link_seq ORDER BY total DESC, c.link_seq LIMIT ").bind(i64::from(MAX_ROWS));
+        let rows = reader.all(sql).await?;
+        rows.iter().map(|row| Ok((row.try_get("link_seq")?, row.try_get("total")?))).collect()
     }
 
     /// Number of clicks by step. Each entry has the start of the step in Unix milliseconds. Steps without clicks are
@@ -253,7 +255,7 @@ impl Store {
         self.refuse_expired(reader, workspace, selection, coarsest).await?;
         let mut sql = Sql::new("SELECT (c.t / ");
         sql.bind(length).push(") AS step, CAST(SUM(c.n) AS BIGINT) AS total");
-        push_source(&mut sql, self.dialect, workspace, selection, coarsest);
+        push_source(&mut sql, workspace, selection, coarsest);
         sql.push(" GROUP BY 1 ORDER BY 1");
         let rows = reader.all(sql).await?;
         rows.iter().map(|row| Ok((row.try_get::<i64, _>("step")? * length, row.try_get("total")?))).collect()

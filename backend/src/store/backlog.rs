@@ -5,7 +5,7 @@ use sqlx::Row;
 
 use super::reader::Reader;
 use super::sql::Sql;
-use super::{Store, StoreError, instant, optional_instant_of};
+use super::{Store, StoreError, instant};
 use crate::domain::load::{OutboxBacklog, Waiting};
 
 impl Store {
@@ -15,21 +15,13 @@ impl Store {
         reader: &mut Reader,
         now: Timestamp,
     ) -> Result<OutboxBacklog, StoreError> {
-        let mut sql = Sql::new("");
-        push_backlog(&mut sql, now);
-        let row = reader.one(sql).await?;
-        let waiting = |count, oldest| {
-            Ok::<_, StoreError>(Waiting {
-                count: row.try_get(count)?,
-                oldest: optional_instant_of(&row, oldest)?,
-            })
+        let row = reader.one(backlog(now)).await?;
+        let waiting = |state, count, oldest| {
+            let oldest = row.try_get::<Option<i64>, _>(oldest)?.map(instant).transpose()?;
+            Ok::<_, StoreError>(Waiting { state, count: row.try_get(count)?, oldest })
         };
-        Ok(OutboxBacklog {
-            oldest_unattempted: self.oldest_unattempted(reader).await?,
-            due: waiting("due", "oldest_due")?,
-            later: waiting("later", "oldest_later")?,
-            disabled: waiting("disabled", "oldest_disabled")?,
-        })
+        let deliveries = [waiting("due", 0, 1)?, waiting("later", 2, 3)?, waiting("disabled", 4, 5)?];
+        Ok(OutboxBacklog { oldest_unattempted: self.oldest_unattempted(reader).await?, deliveries })
     }
 
     /// The time of the oldest click that an enabled webhook has not heard of.
@@ -43,25 +35,21 @@ impl Store {
     }
 }
 
-/// Appends a query that counts the deliveries that are not made in one row. Groups would be sorted.
-fn push_backlog(sql: &mut Sql, now: Timestamp) {
-    let states = [
-        ("h.disabled_at IS NULL AND d.due_at <= ", ") AS due", ") AS oldest_due"),
-        ("h.disabled_at IS NULL AND d.due_at > ", ") AS later", ") AS oldest_later"),
-    ];
-    sql.push("SELECT ");
-    for (condition, count, oldest) in states {
-        for (aggregate, name) in [("COUNT(*)", count), ("MIN(d.due_at)", oldest)] {
-            sql.push(aggregate).push(" FILTER (WHERE ").push(condition);
-            sql.bind(now.as_millisecond()).push(name).push(", ");
+/// A query that counts the deliveries that are not made, in each state, and finds the first of them. It has one row, because groups would be
+/// sorted.
+fn backlog(now: Timestamp) -> Sql {
+    let mut sql = Sql::new("SELECT ");
+    for state in ["h.disabled_at IS NULL AND d.due_at <= ", "h.disabled_at IS NULL AND d.due_at > "] {
+        for aggregate in ["COUNT(*)", "MIN(d.due_at)"] {
+            sql.push(aggregate).push(" FILTER (WHERE ").push(state).bind(now.as_millisecond()).push("), ");
         }
     }
     sql.push(
-        "COUNT(*) FILTER (WHERE h.disabled_at IS NOT NULL) AS disabled,
-         MIN(d.due_at) FILTER (WHERE h.disabled_at IS NOT NULL) AS oldest_disabled
+        "COUNT(*) FILTER (WHERE h.disabled_at IS NOT NULL), MIN(d.due_at) FILTER (WHERE h.disabled_at IS NOT NULL)
          FROM webhook_deliveries d JOIN webhooks h ON h.seq = d.webhook_seq
          WHERE d.due_at IS NOT NULL AND h.workspace_seq > 0",
     );
+    sql
 }
 
 #[cfg(test)]
@@ -72,9 +60,7 @@ mod tests {
     #[tokio::test]
     async fn the_deliveries_that_wait_are_counted_in_an_index_and_not_sorted() {
         let sample = Sample::new().await;
-        let mut sql = Sql::new("");
-        push_backlog(&mut sql, Timestamp::UNIX_EPOCH);
-        let steps = sql.steps(&sample.store.write).await;
+        let steps = backlog(Timestamp::UNIX_EPOCH).steps(&sample.store.write).await;
         let [deliveries, webhooks] = [
             "SCAN d USING COVERING INDEX webhook_deliveries_due",
             "SEARCH h USING INTEGER PRIMARY KEY (rowid=?)",

@@ -18,7 +18,7 @@ impl Store {
             return Err(StoreError::NotCopied);
         }
         if file.exists() {
-            return Err(StoreError::Copied { path: file.to_owned() });
+            return Err(StoreError::Copied(file.to_owned()));
         }
         // A command that is killed leaves nothing that looks like a copy.
         let incomplete = with_suffix(file, ".incomplete");

@@ -34,13 +34,6 @@ const REST: u64 = 1024 * 1024;
 /// How long the last checkpoint before a reset may take, and how long the writer then waits for queries that read from the log.
 const WAIT: Duration = Duration::from_millis(10);
 
-/// The write-ahead log of a SQLite file.
-#[derive(Clone, Debug)]
-pub(super) struct Log {
-    /// The connection that checkpoints the log while others write.
-    pub(super) checkpointer: AnyPool,
-}
-
 /// How much is in the log, and how much of that is checkpointed, in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Length {
@@ -54,21 +47,19 @@ impl Length {
     }
 }
 
-impl Log {
-    /// Makes a checkpoint, or none with [`LOOK`].
-    async fn checkpoint(&self, pragma: &'static str) -> Result<Length, StoreError> {
-        let row = self.checkpointer.fetch_one(pragma).await?;
-        let frames = |column| -> Result<u64, StoreError> {
-            // -1 before the first transaction.
-            Ok(u64::try_from(row.try_get::<i64, _>(column)?).unwrap_or(0) * FRAME)
-        };
-        Ok(Length { all: frames("log")?, checkpointed: frames("checkpointed")? })
-    }
+/// Makes a checkpoint, or none with [`LOOK`], on the connection for checkpoints.
+async fn checkpoint(on: &AnyPool, pragma: &'static str) -> Result<Length, StoreError> {
+    let row = on.fetch_one(pragma).await?;
+    let frames = |column| -> Result<u64, StoreError> {
+        // -1 before the first transaction.
+        Ok(u64::try_from(row.try_get::<i64, _>(column)?).unwrap_or(0) * FRAME)
+    };
+    Ok(Length { all: frames("log")?, checkpointed: frames("checkpointed")? })
 }
 
 /// Runs until `stop` is true or its sender is dropped. Returns at once for a database without such a log.
 pub(crate) async fn run(store: Store, mut stop: watch::Receiver<bool>) {
-    let Some(log) = store.log.clone() else { return };
+    let Some(log) = store.checkpointer.clone() else { return };
     while !*stop.borrow() {
         if let Err(error) = store.bound_log(&log).await {
             tracing::error!(%error, "a checkpoint of the write-ahead log failed");
@@ -83,9 +74,9 @@ pub(crate) async fn run(store: Store, mut stop: watch::Receiver<bool>) {
 
 impl Store {
     /// Checkpoints the log if it is long, and resets it if it is too long and no query reads from it.
-    async fn bound_log(&self, log: &Log) -> Result<(), StoreError> {
-        let length = log.checkpoint(LOOK).await?;
-        if length.all <= LONG || length.rest() == 0 || log.checkpoint(PASSIVE).await?.all <= TOO_LONG {
+    async fn bound_log(&self, log: &AnyPool) -> Result<(), StoreError> {
+        let length = checkpoint(log, LOOK).await?;
+        if length.all <= LONG || length.rest() == 0 || checkpoint(log, PASSIVE).await?.all <= TOO_LONG {
             return Ok(());
         }
         let _paused = self.readers.pause().await;
@@ -94,7 +85,7 @@ impl Store {
         let mut rest = u64::MAX;
         for _ in 0..BEFORE {
             let began = Instant::now();
-            rest = log.checkpoint(PASSIVE).await?.rest();
+            rest = checkpoint(log, PASSIVE).await?.rest();
             if rest == 0 && began.elapsed() <= WAIT {
                 break;
             }
@@ -139,7 +130,7 @@ mod tests {
             .execute("CREATE TABLE written (data); INSERT INTO written VALUES (1)")
             .await
             .unwrap();
-        let log = sample.store.log.clone().unwrap();
+        let log = sample.store.checkpointer.clone().unwrap();
         let query = async || {
             let mut reader = sample.store.reader().await.unwrap();
             reader.number(Sql::new("SELECT COUNT(*) FROM written")).await.unwrap();
@@ -148,7 +139,7 @@ mod tests {
         for round in 0..2 {
             let first = query().await;
             write(&sample.store, TOO_LONG + LONG).await;
-            assert!(log.checkpoint(LOOK).await.unwrap().all > TOO_LONG, "round {round}");
+            assert!(checkpoint(&log, LOOK).await.unwrap().all > TOO_LONG, "round {round}");
             let queries = async {
                 let mut running = first;
                 loop {
@@ -175,7 +166,7 @@ mod tests {
             }
             // The first transaction after the checkpoint resets the log.
             write(&sample.store, 1).await;
-            let Length { all, .. } = log.checkpoint(LOOK).await.unwrap();
+            let Length { all, .. } = checkpoint(&log, LOOK).await.unwrap();
             assert!(all <= 4 * 1024 * 1024, "round {round}: {all} bytes");
         }
     }

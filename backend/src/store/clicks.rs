@@ -7,11 +7,12 @@ use rustc_hash::FxHashMap;
 use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
 use sqlx::Row;
+use sqlx::any::AnyRow;
 
-use super::horizon::HORIZON;
-use super::rollups::{DAY, HOUR, Table, start_of};
+use super::retention::HORIZON;
+use super::rollups::{DAY, HOUR, Table};
 use super::sql::Sql;
-use super::{Dialect, Store, StoreError, Transaction, from_json, to_json};
+use super::{Store, StoreError, Transaction, from_json, to_json};
 use crate::domain::click::{Click, ClickRef};
 use crate::domain::destination::UtmParameters;
 
@@ -43,12 +44,8 @@ struct Clicked {
     workspace_seq: i64,
 }
 
-/// A click that was inserted.
-struct Inserted {
-    link: Clicked,
-    /// In Unix milliseconds.
-    at: i64,
-}
+/// The workspace, the link and the time of a click that was inserted.
+type Inserted = (i64, i64, i64);
 
 impl Store {
     /// Records clicks, with the totals and rollups. Clicks on missing links, and those that are recorded already, are left out. Returns the
@@ -74,9 +71,9 @@ impl Store {
         // Processes record one after the other. The numbers of clicks are then in the order of the commits, so that the cursor of a
         // webhook passes over none.
         let mut sql = Sql::new(HORIZON);
-        sql.lock(self.dialect, " FOR NO KEY UPDATE");
+        sql.lock(" FOR NO KEY UPDATE");
         let horizon = sql.number(&mut *transaction).await?;
-        let links = lock_clicked(&mut transaction, self.dialect, clicks).await?;
+        let links = lock_clicked(&mut transaction, clicks).await?;
         let mut rows = Vec::with_capacity(clicks.len());
         let mut orphaned = 0;
         for click in clicks {
@@ -86,12 +83,9 @@ impl Store {
                 None => orphaned += 1,
             }
         }
-        let inserted = insert(&mut transaction, self.dialect, rows).await?;
+        let inserted = insert(&mut transaction, rows).await?;
         if !inserted.is_empty() {
-            add_to_totals(&mut transaction, self.dialect, &inserted).await?;
-            for rollup in [(Table::Hourly, HOUR), (Table::Daily, DAY)] {
-                add_to_rollup(&mut transaction, self.dialect, &inserted, rollup).await?;
-            }
+            count(&mut transaction, to_json("clicks", &inserted)?).await?;
         }
         transaction.commit().await?;
         Ok(Recorded { inserted: inserted.len(), orphaned })
@@ -101,28 +95,19 @@ impl Store {
 /// The clicked links by id, locked against deletion until the transaction ends.
 async fn lock_clicked(
     transaction: &mut Transaction,
-    dialect: Dialect,
     clicks: &[ClickRef<'_>],
 ) -> Result<FxHashMap<String, Clicked>, StoreError> {
     let mut ids: Vec<&str> = clicks.iter().map(|click| click.link_id).collect();
     ids.sort_unstable();
     ids.dedup();
     // One row with all links, because reading many rows takes longer than finding them.
-    let mut sql = Sql::new(match dialect {
-        Dialect::Sqlite => {
-            "SELECT json_group_array(json_array(l.id, l.seq, l.workspace_seq)) FROM links l WHERE l.id IN "
-        }
-        Dialect::Postgres => {
-            "SELECT CAST(COALESCE(json_agg(json_build_array(c.id, c.seq, c.workspace_seq)), '[]') AS TEXT)
-             FROM (SELECT l.id, l.seq, l.workspace_seq FROM links l WHERE l.id IN "
-        }
-    });
-    sql.texts(dialect, &ids);
+    let mut sql = Sql::by(
+        "SELECT json_group_array(json_array(l.id, l.seq, l.workspace_seq)) FROM links l WHERE l.id IN ",
+        "SELECT CAST(COALESCE(json_agg(json_build_array(c.id, c.seq, c.workspace_seq)), '[]') AS TEXT)
+         FROM (SELECT l.id, l.seq, l.workspace_seq FROM links l WHERE l.id IN ",
+    );
     // Deleted links have no domain.
-    sql.push(" AND l.domain <> ''");
-    if dialect == Dialect::Postgres {
-        sql.push(" ORDER BY l.seq FOR KEY SHARE) c");
-    }
+    sql.texts(&ids).push(" AND l.domain <> ''").lock(" ORDER BY l.seq FOR KEY SHARE) c");
     let found: String = sql.one(&mut **transaction).await?.try_get(0)?;
     let found: Vec<(String, i64, i64)> = from_json("links", &found)?;
     Ok(found.into_iter().map(|(id, seq, workspace_seq)| (id, Clicked { seq, workspace_seq })).collect())
@@ -154,7 +139,6 @@ impl Serialize for Values<'_> {
 /// Inserts the rows of clicks that are not in the database. Returns what was inserted.
 async fn insert(
     transaction: &mut Transaction,
-    dialect: Dialect,
     mut clicks: Vec<(Clicked, &ClickRef<'_>)>,
 ) -> Result<Vec<Inserted>, StoreError> {
     // Rows of one link are neighbours in an index. The sort is stable, so that the clicks of a link keep their order.
@@ -167,73 +151,37 @@ async fn insert(
          value->>20, value->>21 FROM ",
     );
     let rows: Vec<Values<'_>> = clicks.into_iter().map(|(link, click)| Values(link, click)).collect();
-    sql.each(dialect, to_json("clicks", &rows)?).in_order(dialect);
+    sql.each(to_json("clicks", &rows)?).in_order();
     sql.push(" ON CONFLICT (id) DO NOTHING RETURNING workspace_seq, link_seq, at");
     let inserted = sql.all(&mut **transaction).await?;
-    let inserted = inserted.iter().map(|row| {
-        let link = Clicked { seq: row.try_get("link_seq")?, workspace_seq: row.try_get("workspace_seq")? };
-        Ok(Inserted { link, at: row.try_get("at")? })
-    });
-    inserted.collect()
+    let of = |row: &AnyRow| Ok((row.try_get("workspace_seq")?, row.try_get("link_seq")?, row.try_get("at")?));
+    inserted.iter().map(of).collect()
 }
 
-// The rows of these statements are sorted. Two processes that count the same links then wait for each other instead of
-// deadlocking.
-
-/// Adds clicks to the totals of their links.
-async fn add_to_totals(
-    transaction: &mut Transaction,
-    dialect: Dialect,
-    clicks: &[Inserted],
-) -> Result<(), StoreError> {
-    let mut totals: FxHashMap<i64, (i64, i64)> = FxHashMap::default();
-    for Inserted { link, at } in clicks {
-        let (count, last) = totals.entry(link.seq).or_insert((0, *at));
-        *count += 1;
-        *last = (*last).max(*at);
-    }
-    let mut totals: Vec<(i64, i64, i64)> =
-        totals.into_iter().map(|(link, (count, last))| (link, count, last)).collect();
-    totals.sort_unstable();
+/// Adds clicks to the totals of their links and to the rollups. The rows of each statement are sorted. Two processes that count the same links
+/// then wait for each other instead of deadlocking.
+async fn count(transaction: &mut Transaction, clicks: String) -> Result<(), StoreError> {
     let mut sql = Sql::new(
-        "INSERT INTO link_totals (link_seq, clicks, last_clicked) SELECT CAST(value->>0 AS BIGINT),
-         CAST(value->>1 AS BIGINT), CAST(value->>2 AS BIGINT) FROM ",
+        "INSERT INTO link_totals (link_seq, clicks, last_clicked)
+         SELECT CAST(value->>1 AS BIGINT), COUNT(*), MAX(CAST(value->>2 AS BIGINT)) FROM ",
     );
-    sql.each(dialect, to_json("clicks", &totals)?);
-    sql.push(
-        " WHERE TRUE ON CONFLICT (link_seq) DO UPDATE SET clicks = link_totals.clicks + excluded.clicks,
-         last_clicked = CASE WHEN excluded.last_clicked > link_totals.last_clicked THEN excluded.last_clicked
-         ELSE link_totals.last_clicked END",
+    sql.each(clicks.clone()).push(
+        " WHERE TRUE GROUP BY 1 ORDER BY 1 ON CONFLICT (link_seq) DO UPDATE SET
+         clicks = link_totals.clicks + excluded.clicks, last_clicked = CASE
+         WHEN excluded.last_clicked > link_totals.last_clicked THEN excluded.last_clicked ELSE link_totals.last_clicked END",
     );
     sql.execute(&mut **transaction).await?;
-    Ok(())
-}
-
-/// Adds clicks to a rollup, whose buckets have this length.
-async fn add_to_rollup(
-    transaction: &mut Transaction,
-    dialect: Dialect,
-    clicks: &[Inserted],
-    (rollup, length): (Table, i64),
-) -> Result<(), StoreError> {
-    let mut counts: FxHashMap<(i64, i64, i64), i64> = FxHashMap::default();
-    for Inserted { link, at } in clicks {
-        *counts.entry((link.workspace_seq, start_of(*at, length), link.seq)).or_default() += 1;
+    for (rollup, length) in [(Table::Hourly, HOUR), (Table::Daily, DAY)] {
+        let mut sql = Sql::new("INSERT INTO ");
+        sql.push(rollup.name())
+            .push(" (workspace_seq, bucket, link_seq, clicks) SELECT CAST(value->>0 AS BIGINT), ");
+        sql.push("CAST(value->>2 AS BIGINT) - CAST(value->>2 AS BIGINT) % ").bind(length);
+        sql.push(", CAST(value->>1 AS BIGINT), COUNT(*) FROM ").each(clicks.clone());
+        sql.push(" WHERE TRUE GROUP BY 1, 2, 3 ORDER BY 1, 2, 3");
+        sql.push(" ON CONFLICT (workspace_seq, bucket, link_seq) DO UPDATE SET clicks = ");
+        sql.push(rollup.name()).push(".clicks + excluded.clicks");
+        sql.execute(&mut **transaction).await?;
     }
-    let mut counts: Vec<(i64, i64, i64, i64)> = counts
-        .into_iter()
-        .map(|((workspace, bucket, link), count)| (workspace, bucket, link, count))
-        .collect();
-    counts.sort_unstable();
-    let mut sql = Sql::new("INSERT INTO ");
-    sql.push(rollup.name()).push(
-        " (workspace_seq, bucket, link_seq, clicks) SELECT CAST(value->>0 AS BIGINT), CAST(value->>1 AS BIGINT),
-         CAST(value->>2 AS BIGINT), CAST(value->>3 AS BIGINT) FROM ",
-    );
-    sql.each(dialect, to_json("clicks", &counts)?);
-    sql.push(" WHERE TRUE ON CONFLICT (workspace_seq, bucket, link_seq) DO UPDATE SET clicks = ");
-    sql.push(rollup.name()).push(".clicks + excluded.clicks");
-    sql.execute(&mut **transaction).await?;
     Ok(())
 }
 

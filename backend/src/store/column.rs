@@ -1,13 +1,11 @@
 //! The properties by which clicks are filtered and grouped.
 
-use super::Dialect;
-
 /// A property of clicks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Column {
     pub(super) level: Level,
-    sqlite: &'static str,
-    postgres: &'static str,
+    pub(super) sqlite: &'static str,
+    pub(super) postgres: &'static str,
 }
 
 /// The table of a column's value.
@@ -39,6 +37,12 @@ impl Column {
     pub(crate) const CONTINENT: Self = Self::of(Level::Click, "c.continent");
     pub(crate) const COUNTRY: Self = Self::of(Level::Click, "c.country");
     pub(crate) const REGION: Self = Self::of(Level::Click, "c.region");
+    /// The code of the region without the country.
+    pub(super) const REGION_CODE: Self = Self::by_dialect(
+        Level::Click,
+        "substr(c.region, instr(c.region, '-') + 1)",
+        "substr(c.region, strpos(c.region, '-') + 1)",
+    );
     pub(crate) const CITY: Self = Self::of(Level::Click, "c.city");
     pub(crate) const DEVICE: Self = Self::of(Level::Click, "c.device");
     pub(crate) const BROWSER: Self = Self::of(Level::Click, "c.browser");
@@ -71,12 +75,5 @@ impl Column {
     /// Whether only the single click has its value.
     pub(super) fn is_of_click(self) -> bool {
         self.level == Level::Click
-    }
-
-    pub(super) fn sql(self, dialect: Dialect) -> &'static str {
-        match dialect {
-            Dialect::Sqlite => self.sqlite,
-            Dialect::Postgres => self.postgres,
-        }
     }
 }

@@ -7,11 +7,11 @@
 use jiff::Timestamp;
 use sqlx::Row;
 
-use super::attempts::record_attempt;
-use super::click_pages::{CLICKS, click};
-use super::outbox::{Due, enqueue_to};
+use super::click_pages::{ClicksAndLinks, load_clicks};
+use super::delivery_log::record_attempt;
+use super::outbox::{Leased, enqueue_to};
 use super::sql::Sql;
-use super::{Dialect, Store, StoreError, Transaction, links};
+use super::{Store, StoreError, Transaction};
 use crate::domain::click::Click;
 use crate::domain::delivery::Attempt;
 use crate::domain::event::Event;
@@ -29,27 +29,14 @@ struct Listener {
     scope: String,
 }
 
-/// The first attempts that a webhook is to make next.
-#[derive(Debug, Default)]
-pub(super) struct Taken {
-    /// The numbers of the deliveries.
-    pub(super) deliveries: Vec<i64>,
-    /// There may be more clicks that were not read.
-    pub(super) more: bool,
-}
-
 impl Listener {
     /// Locks a webhook. Two processes then take its clicks one after the other. None if it was deleted or hears of no clicks.
-    async fn lock(
-        transaction: &mut Transaction,
-        dialect: Dialect,
-        webhook: i64,
-    ) -> Result<Option<Self>, StoreError> {
+    async fn lock(transaction: &mut Transaction, webhook: i64) -> Result<Option<Self>, StoreError> {
         let mut sql = Sql::new(
             "SELECT h.workspace_seq, h.click_cursor, h.link_scope FROM webhooks h WHERE h.workspace_seq > 0
              AND h.click_cursor IS NOT NULL AND h.seq = ",
         );
-        sql.bind(webhook).lock(dialect, " FOR NO KEY UPDATE");
+        sql.bind(webhook).lock(" FOR NO KEY UPDATE");
         let Some(row) = sql.optional(&mut **transaction).await? else { return Ok(None) };
         Ok(Some(Self {
             seq: webhook,
@@ -78,29 +65,23 @@ impl Listener {
         let mut sql = Sql::new(
             "SELECT c.seq FROM clicks c JOIN links l ON l.seq = c.link_seq WHERE c.workspace_seq = ",
         );
-        sql.bind(self.workspace_seq)
-            .push(" AND c.seq > ")
-            .bind(self.cursor)
-            .push(" AND c.seq <= ")
-            .bind(last);
-        sql.push(" AND l.domain <> ''");
+        sql.bind(self.workspace_seq).push(" AND c.seq > ").bind(self.cursor);
+        sql.push(" AND c.seq <= ").bind(last).push(" AND l.domain <> ''");
         match self.scope.as_str() {
             "workspace" => {}
             "links" => {
                 sql.push(
                     " AND EXISTS (SELECT 1 FROM webhook_scopes s WHERE s.id = l.id AND s.webhook_seq = ",
-                )
-                .bind(self.seq)
-                .push(")");
+                );
+                sql.bind(self.seq).push(")");
             }
             // A link whose folder was deleted is in no folder.
             "folders" => {
                 sql.push(
                     " AND EXISTS (SELECT 1 FROM webhook_scopes s JOIN folders f ON f.id = s.id
                      WHERE s.id = l.folder_id AND f.workspace_seq = c.workspace_seq AND s.webhook_seq = ",
-                )
-                .bind(self.seq)
-                .push(")");
+                );
+                sql.bind(self.seq).push(")");
             }
             other => return Err(StoreError::corrupt("webhook scope", &other)),
         }
@@ -120,36 +101,17 @@ impl Listener {
     async fn write(
         &self,
         transaction: &mut Transaction,
-        dialect: Dialect,
         clicks: &[i64],
-        due: Due,
+        due: Option<Timestamp>,
         public: &PublicUrl,
     ) -> Result<Vec<i64>, StoreError> {
-        let loaded = load(transaction, dialect, clicks).await?;
-        let events: Vec<(Event, Vec<i64>)> = loaded
-            .iter()
-            .map(|(click, link)| (Event::of_click(click, link.body(public)), vec![self.seq]))
-            .collect();
-        enqueue_to(transaction, dialect, self.workspace_seq, &events, due).await
+        let ClicksAndLinks { clicks, links } = load_clicks(&mut **transaction, clicks).await?;
+        let clicks = clicks.iter().filter_map(|(click, link)| Some((click, links.get(link)?)));
+        let event =
+            |(click, link): (&Click, &Link)| (Event::of_click(click, link.body(public)), vec![self.seq]);
+        let events: Vec<(Event, Vec<i64>)> = clicks.map(event).collect();
+        enqueue_to(transaction, self.workspace_seq, &events, due).await
     }
-}
-
-/// Clicks and their links.
-async fn load(
-    transaction: &mut Transaction,
-    dialect: Dialect,
-    seqs: &[i64],
-) -> Result<Vec<(Click, Link)>, StoreError> {
-    let mut sql = Sql::new(CLICKS);
-    sql.push(" WHERE c.seq").in_numbers(dialect, seqs).push(" ORDER BY c.seq");
-    let rows = sql.all(&mut **transaction).await?;
-    let of_links = rows.iter().map(|row| row.try_get("link_seq")).collect::<Result<Vec<i64>, _>>()?;
-    let links = links::load_map(&mut **transaction, dialect, of_links.iter().copied()).await?;
-    let mut loaded = Vec::with_capacity(rows.len());
-    for (row, link) in rows.iter().zip(of_links).filter_map(|(row, link)| Some((row, links.get(&link)?))) {
-        loaded.push((click(row, link)?, link.clone()));
-    }
-    Ok(loaded)
 }
 
 impl Store {
@@ -161,20 +123,20 @@ impl Store {
         most: usize,
         leased_until: Timestamp,
         public: &PublicUrl,
-    ) -> Result<Taken, StoreError> {
-        let Some(listener) = Listener::lock(transaction, self.dialect, webhook).await? else {
-            return Ok(Taken::default());
+    ) -> Result<Leased, StoreError> {
+        let Some(listener) = Listener::lock(transaction, webhook).await? else {
+            return Ok(Leased::default());
         };
         let next = listener.next(transaction).await?;
-        let Some((last, _)) = next.last() else { return Ok(Taken::default()) };
+        let Some((last, _)) = next.last() else { return Ok(Leased::default()) };
         let mut heard = listener.heard(transaction, *last, most + 1).await?;
         let is_whole = heard.len() <= most;
         heard.truncate(most);
         let cursor = if is_whole { *last } else { heard.last().copied().unwrap_or(listener.cursor) };
         listener.move_to(transaction, cursor).await?;
-        let due = Due::At(leased_until);
-        let deliveries = listener.write(transaction, self.dialect, &heard, due, public).await?;
-        Ok(Taken { deliveries, more: is_whole && next.len() as i64 == SCANNED_AT_ONCE })
+        let due = Some(leased_until);
+        let deliveries = listener.write(transaction, &heard, due, public).await?;
+        Ok(Leased { deliveries, more: is_whole && next.len() as i64 == SCANNED_AT_ONCE })
     }
 
     /// Drops some of the clicks before an instant whose delivery to a webhook was never attempted. The first of them gets a failed
@@ -194,18 +156,16 @@ impl Store {
         sql.bind(before).push(" ORDER BY h.seq LIMIT 1");
         let Some(row) = sql.optional(&self.read).await? else { return Ok(None) };
         let mut transaction = self.begin().await?;
-        let listener = Listener::lock(&mut transaction, self.dialect, row.try_get(0)?).await?;
+        let listener = Listener::lock(&mut transaction, row.try_get(0)?).await?;
         let Some(listener) = listener else { return Ok(Some(0)) };
         let mut next = listener.next(&mut transaction).await?;
         next.truncate(next.iter().take_while(|(_, at)| *at < before).count());
         let Some((last, _)) = next.last() else { return Ok(Some(0)) };
         let heard = listener.heard(&mut transaction, *last, next.len()).await?;
         if let Some(first) = heard.first() {
-            let deliveries =
-                listener.write(&mut transaction, self.dialect, &[*first], Due::Never, public).await?;
+            let deliveries = listener.write(&mut transaction, &[*first], None, public).await?;
             let error = format!("{reason}; {} events of clicks were dropped with this one", heard.len() - 1);
-            let attempt =
-                Attempt { at: now, http_status: None, error: Some(error), response_body: String::new() };
+            let attempt = Attempt::failed(now, error);
             for delivery in deliveries {
                 record_attempt(delivery, &attempt).execute(&mut *transaction).await?;
             }

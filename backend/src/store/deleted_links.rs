@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::links::{LINKS, LinkSelector};
 use super::outbox::enqueue;
 use super::sql::Sql;
-use super::{Dialect, Store, StoreError, Transaction, Workspace, kept_keys};
+use super::{Store, StoreError, Transaction, Workspace, kept_keys};
 use crate::domain::event::{Event, Trigger};
 use crate::domain::link::Link;
 use crate::domain::public_url::PublicUrl;
@@ -22,23 +22,22 @@ pub(super) fn push_not_deleted(sql: &mut Sql, workspace: &Workspace) {
 /// Moves links to workspace 0 and off their domains. They must be locked.
 async fn put_out_of_reach(
     transaction: &mut Transaction,
-    dialect: Dialect,
     links: &[i64],
     now: Timestamp,
 ) -> Result<(), StoreError> {
     if links.is_empty() {
         return Ok(());
     }
-    kept_keys::keep_of(transaction, dialect, links, now).await?;
+    kept_keys::keep_of(transaction, links, now).await?;
     let mut sql = Sql::new(
         "INSERT INTO deleted_links (link_seq, workspace_seq) SELECT l.seq, l.workspace_seq FROM links l WHERE l.seq",
     );
-    sql.in_numbers(dialect, links);
+    sql.in_numbers(links);
     sql.execute(&mut **transaction).await?;
     let mut sql = Sql::new(
         "UPDATE links SET workspace_seq = 0, domain = '', key_folded = id, external_id = NULL WHERE seq",
     );
-    sql.in_numbers(dialect, links);
+    sql.in_numbers(links);
     sql.execute(&mut **transaction).await?;
     Ok(())
 }
@@ -58,8 +57,8 @@ impl Store {
         self.push_selector(&mut sql, workspace, selector);
         let Some(link) = self.load_locked(&mut transaction, sql).await?.pop() else { return Ok(None) };
         let event = Event::of_link(Trigger::Deleted, &link, public, now);
-        enqueue(&mut transaction, self.dialect, workspace.seq, &link, event).await?;
-        put_out_of_reach(&mut transaction, self.dialect, &[link.seq], now).await?;
+        enqueue(&mut transaction, workspace.seq, &link, event).await?;
+        put_out_of_reach(&mut transaction, &[link.seq], now).await?;
         transaction.commit().await?;
         Ok(Some(link))
     }
@@ -72,11 +71,10 @@ impl Store {
         selectors: &[LinkSelector],
         now: Timestamp,
     ) -> Result<Vec<Link>, StoreError> {
-        let links = self.selected_links(workspace, selectors).await?;
         let mut transaction = self.begin().await?;
-        let links = self.lock_links(&mut transaction, workspace, links.iter().map(|link| &link.id)).await?;
+        let links = self.lock_links(&mut transaction, workspace, selectors).await?;
         let seqs: Vec<i64> = links.iter().map(|link| link.seq).collect();
-        put_out_of_reach(&mut transaction, self.dialect, &seqs, now).await?;
+        put_out_of_reach(&mut transaction, &seqs, now).await?;
         transaction.commit().await?;
         Ok(links)
     }

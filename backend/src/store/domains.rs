@@ -6,8 +6,9 @@ use jiff::Timestamp;
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
-use super::sql::Sql;
-use super::{Dialect, Store, StoreError, Transaction, Workspace, instant_of};
+use super::sql::{Sql, values};
+use super::{Store, StoreError, Transaction, Workspace, instant_of};
+use crate::domain::conflict::Conflict;
 
 /// A domain and the workspace that it is assigned to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,27 +21,6 @@ pub struct AssignedDomain {
     pub assigned_at: Timestamp,
 }
 
-/// The reason why a domain cannot be assigned to a workspace.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DomainConflict {
-    /// The domain is assigned to another workspace.
-    #[error("the domain {name} is assigned to the workspace {workspace}; remove it first")]
-    Assigned {
-        /// The domain.
-        name: String,
-        /// The id of the workspace.
-        workspace: String,
-    },
-    /// Another workspace has links on the domain.
-    #[error("the workspace {workspace} has links on the domain {name}; it must delete them first")]
-    HasLinks {
-        /// The domain.
-        name: String,
-        /// The id of the workspace.
-        workspace: String,
-    },
-}
-
 const DOMAINS: &str = "SELECT n.name, w.id AS workspace, n.assigned_at FROM domains n
     JOIN workspaces w ON w.seq = n.workspace_seq ";
 
@@ -48,19 +28,16 @@ impl Store {
     /// Assigns a domain to a workspace, which alone can then create links on it.
     ///
     /// # Errors
-    /// [`StoreError`] if the database fails, [`DomainConflict`] if the domain or a link on it belongs to another workspace.
+    /// [`StoreError`] if the database fails, or the domain or a link on it belongs to another workspace.
     pub async fn assign_domain(
         &self,
         workspace: &Workspace,
         name: &str,
         now: Timestamp,
-    ) -> Result<Result<(), DomainConflict>, StoreError> {
+    ) -> Result<(), StoreError> {
         let mut transaction = self.begin().await?;
         let mut sql = Sql::new("INSERT INTO domains (name, workspace_seq, assigned_at) VALUES ");
-        sql.rows(&[()], |row, ()| {
-            row.bind(name.to_owned()).bind(workspace.seq).bind(now.as_millisecond());
-        });
-        sql.push(
+        values!(sql, name.to_owned(), workspace.seq, now.as_millisecond()).push(
             " ON CONFLICT (name) DO UPDATE SET workspace_seq = excluded.workspace_seq, assigned_at = excluded.assigned_at
              WHERE domains.workspace_seq IS NULL",
         );
@@ -69,7 +46,7 @@ impl Store {
         sql.push("WHERE n.name = ").bind(name.to_owned());
         let owner = assigned(&sql.one(&mut *transaction).await?)?.workspace;
         if owner != workspace.id {
-            return Ok(Err(DomainConflict::Assigned { name: name.to_owned(), workspace: owner }));
+            return Err(Conflict::Assigned(name.to_owned(), owner).into());
         }
         // Visitors of the domain would follow these links.
         let mut sql = Sql::new(
@@ -77,10 +54,10 @@ impl Store {
         );
         sql.bind(name.to_owned()).push(" AND l.workspace_seq <> ").bind(workspace.seq).push(" LIMIT 1");
         if let Some(row) = sql.optional(&mut *transaction).await? {
-            return Ok(Err(DomainConflict::HasLinks { name: name.to_owned(), workspace: row.try_get(0)? }));
+            return Err(Conflict::HasLinks(name.to_owned(), row.try_get(0)?).into());
         }
         transaction.commit().await?;
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// Removes a domain from its workspace. Links on it stay, but are not followed. False if the domain is not assigned.
@@ -133,14 +110,13 @@ impl Owners {
     /// The owners of the domains among `names` that are assigned.
     pub(super) async fn of(
         transaction: &mut Transaction,
-        dialect: Dialect,
         names: impl Iterator<Item = &str>,
     ) -> Result<Self, StoreError> {
         let names: HashSet<&str> = names.collect();
         let mut sql = Sql::new(
             "SELECT n.name, n.workspace_seq FROM domains n WHERE n.workspace_seq IS NOT NULL AND n.name IN ",
         );
-        sql.texts(dialect, &names.into_iter().collect::<Vec<_>>());
+        sql.texts(&names.into_iter().collect::<Vec<_>>());
         let owners = sql.all(&mut **transaction).await?;
         let owners = owners.iter().map(|row| Ok::<_, StoreError>((row.try_get(0)?, row.try_get(1)?)));
         Ok(Self(owners.collect::<Result<_, _>>()?))

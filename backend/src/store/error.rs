@@ -7,24 +7,18 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::schema::SchemaProblem;
-use super::{LinkConflict, NameConflict, WebhookConflict};
+use crate::domain::conflict::Conflict;
 
 /// An error of the database.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The URL is not that of a supported database.
-    #[error("database {url:?}: expected sqlite:<file> or postgres://<host>/<name>")]
-    UnknownDatabase {
-        /// The URL as far as it has no password.
-        url: String,
-    },
+    /// The URL, as far as it has no password, is not that of a supported database.
+    #[error("database {0:?}: expected sqlite:<file> or postgres://<host>/<name>")]
+    UnknownDatabase(String),
     /// The URL is that of a PostgreSQL database, which this build does not support.
     #[cfg(not(feature = "postgres"))]
-    #[error("{database}: this build does not support PostgreSQL; build it with the feature `postgres`")]
-    WithoutPostgres {
-        /// The address.
-        database: String,
-    },
+    #[error("{0}: this build does not support PostgreSQL; build it with the feature `postgres`")]
+    WithoutPostgres(String),
     /// A database file cannot be opened or created.
     #[error("{}: {source}", path.display())]
     File {
@@ -60,18 +54,12 @@ pub enum StoreError {
     /// Another process serves a SQLite file.
     #[error(
         "{}: another `backend serve` uses this file. Only one process can serve a SQLite file, and several a PostgreSQL database",
-        path.display()
+        .0.display()
     )]
-    Served {
-        /// The database.
-        path: PathBuf,
-    },
+    Served(PathBuf),
     /// The file for a copy exists. Nothing is overwritten.
-    #[error("{} already exists", path.display())]
-    Copied {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error("{} already exists", .0.display())]
+    Copied(PathBuf),
     /// Only SQLite files are copied.
     #[error("a PostgreSQL database is not copied to a file by this program. Use pg_dump")]
     NotCopied,
@@ -89,7 +77,7 @@ pub enum StoreError {
     },
     /// What was asked for conflicts with what is stored.
     #[error(transparent)]
-    Conflict(Conflict),
+    Conflict(#[from] Conflict),
     /// The database contains a value that this version cannot read.
     #[error("stored {what}: {problem}")]
     Corrupt {
@@ -98,40 +86,6 @@ pub enum StoreError {
         /// The problem.
         problem: String,
     },
-}
-
-/// A conflict of what was asked for with what is stored.
-#[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-pub struct Conflict(pub(crate) ConflictKind);
-
-/// The kinds of conflicts.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ConflictKind {
-    #[error(transparent)]
-    Link(LinkConflict),
-    #[error(transparent)]
-    Name(NameConflict),
-    #[error(transparent)]
-    Webhook(WebhookConflict),
-}
-
-impl From<LinkConflict> for StoreError {
-    fn from(conflict: LinkConflict) -> Self {
-        Self::Conflict(Conflict(ConflictKind::Link(conflict)))
-    }
-}
-
-impl From<NameConflict> for StoreError {
-    fn from(conflict: NameConflict) -> Self {
-        Self::Conflict(Conflict(ConflictKind::Name(conflict)))
-    }
-}
-
-impl From<WebhookConflict> for StoreError {
-    fn from(conflict: WebhookConflict) -> Self {
-        Self::Conflict(Conflict(ConflictKind::Webhook(conflict)))
-    }
 }
 
 impl StoreError {
@@ -143,21 +97,21 @@ impl StoreError {
         }
     }
 
+    /// Whether the database answered with one of these codes: those of PostgreSQL begin so, and those of SQLite are primary result codes.
+    fn has_code(&self, postgres: &[&str], sqlite: &[u32]) -> bool {
+        let Self::Database(sqlx::Error::Database(error)) = self else { return false };
+        error.code().is_some_and(|code| match code.len() {
+            5 => postgres.iter().any(|class| code.starts_with(class)),
+            _ => code.parse::<u32>().is_ok_and(|code| sqlite.contains(&(code & 0xff))),
+        })
+    }
+
     /// Whether the database refuses the data and would refuse it again. False if the database could not work, for example
     /// because of a full disk or a lost connection.
     pub(crate) fn is_refusal(&self) -> bool {
-        match self {
-            Self::Corrupt { .. } | Self::Database(sqlx::Error::Encode(_)) => true,
-            Self::Database(sqlx::Error::Database(error)) => error.code().is_some_and(|code| {
-                if code.len() == "22000".len() {
-                    // PostgreSQL: data exceptions, constraint violations and exceeded limits.
-                    return ["22", "23", "54"].iter().any(|class| code.starts_with(class));
-                }
-                // SQLite: the lowest byte is the primary result code. These are TOOBIG, CONSTRAINT, MISMATCH and RANGE.
-                code.parse::<u32>().is_ok_and(|code| matches!(code & 0xff, 18 | 19 | 20 | 25))
-            }),
-            _ => false,
-        }
+        // Data exceptions, constraint violations and exceeded limits; TOOBIG, CONSTRAINT, MISMATCH and RANGE.
+        matches!(self, Self::Corrupt { .. } | Self::Database(sqlx::Error::Encode(_)))
+            || self.has_code(&["22", "23", "54"], &[18, 19, 20, 25])
     }
 
     pub(super) fn corrupt(what: &'static str, problem: &impl ToString) -> Self {
@@ -166,7 +120,8 @@ impl StoreError {
 
     /// Whether the database could not be reached, or another transaction kept it for too long.
     pub(crate) fn is_unavailability(&self) -> bool {
-        match self {
+        let is_lost = matches!(
+            self,
             Self::Database(
                 sqlx::Error::Io(_)
                 | sqlx::Error::Tls(_)
@@ -175,43 +130,22 @@ impl StoreError {
                 | sqlx::Error::PoolTimedOut
                 | sqlx::Error::PoolClosed
                 | sqlx::Error::WorkerCrashed,
-            ) => true,
-            Self::Database(sqlx::Error::Database(error)) => error.code().is_some_and(|code| {
-                if code.len() == "08000".len() {
-                    // PostgreSQL: connection exceptions, too many connections, and a server that shuts down, has crashed or starts.
-                    return ["08", "53300", "57P"].iter().any(|class| code.starts_with(class));
-                }
-                // SQLITE_BUSY, after the time limit for locks.
-                code.parse::<u32>().is_ok_and(|code| code & 0xff == 5)
-            }),
-            _ => false,
-        }
+            )
+        );
+        // Connection exceptions, too many connections, and a server that shuts down, has crashed or starts; BUSY, after the time limit for
+        // locks.
+        is_lost || self.has_code(&["08", "53300", "57P"], &[5])
     }
 
     /// Whether the database has no space left, or not enough of another resource, or is read-only. It answers other requests.
     pub(crate) fn is_exhaustion(&self) -> bool {
-        match self {
-            Self::Database(sqlx::Error::Database(error)) => error.code().is_some_and(|code| {
-                if code.len() == "53000".len() {
-                    // PostgreSQL: insufficient resources, such as a full disk, and a read-only transaction.
-                    return code.starts_with("53") || code == "25006";
-                }
-                // SQLITE_FULL.
-                code.parse::<u32>().is_ok_and(|code| code & 0xff == 13)
-            }),
-            _ => false,
-        }
+        // Insufficient resources, such as a full disk, and a read-only transaction; FULL.
+        self.has_code(&["53", "25006"], &[13])
     }
 
     /// Whether a query exceeded its time limit and was interrupted.
     pub(crate) fn is_interruption(&self) -> bool {
-        match self {
-            Self::TimeLimit => true,
-            // SQLITE_INTERRUPT, and PostgreSQL's query_canceled.
-            Self::Database(sqlx::Error::Database(error)) => {
-                error.code().is_some_and(|code| matches!(&*code, "9" | "57014"))
-            }
-            _ => false,
-        }
+        // Query canceled; INTERRUPT.
+        matches!(self, Self::TimeLimit) || self.has_code(&["57014"], &[9])
     }
 }

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use jiff::{SignedDuration, Timestamp};
 use sqlx::Row;
 
-use super::sql::Sql;
-use super::{Dialect, Store, StoreError, Transaction, Workspace, to_json};
+use super::sql::{Sql, values};
+use super::{Store, StoreError, Transaction, Workspace, to_json};
 
 /// Time for which a key stays with its workspace after its link is deleted or renamed. Most printed matter is gone by then.
 pub(crate) const KEPT: SignedDuration = SignedDuration::from_hours(24 * 90);
@@ -21,7 +21,6 @@ pub(super) type Name = (String, String);
 /// Keeps the keys of links that are being deleted. They must be locked.
 pub(super) async fn keep_of(
     transaction: &mut Transaction,
-    dialect: Dialect,
     links: &[i64],
     now: Timestamp,
 ) -> Result<(), StoreError> {
@@ -29,7 +28,7 @@ pub(super) async fn keep_of(
         "INSERT INTO kept_keys (domain, key_folded, workspace_seq, until)
          SELECT l.domain, l.key_folded, l.workspace_seq, CAST(",
     );
-    sql.bind(until(now)).push(" AS BIGINT) FROM links l WHERE l.seq").in_numbers(dialect, links);
+    sql.bind(until(now)).push(" AS BIGINT) FROM links l WHERE l.seq").in_numbers(links);
     sql.push(KEEP);
     sql.execute(&mut **transaction).await?;
     Ok(())
@@ -43,10 +42,7 @@ pub(super) async fn keep(
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let mut sql = Sql::new("INSERT INTO kept_keys (domain, key_folded, workspace_seq, until) VALUES ");
-    sql.rows(&[()], |row, ()| {
-        row.bind(domain.clone()).bind(key_folded.clone()).bind(workspace.seq).bind(until(now));
-    });
-    sql.push(KEEP);
+    values!(sql, domain, key_folded, workspace.seq, until(now)).push(KEEP);
     sql.execute(&mut **transaction).await?;
     Ok(())
 }
@@ -54,13 +50,12 @@ pub(super) async fn keep(
 /// The names that are kept for other workspaces. On a domain of this workspace, there are none, whoever had the domain before.
 pub(super) async fn of_others(
     transaction: &mut Transaction,
-    dialect: Dialect,
     workspace: &Workspace,
     names: &[Name],
     now: Timestamp,
 ) -> Result<HashSet<Name>, StoreError> {
     let mut sql = Sql::new("SELECT k.domain, k.key_folded FROM ");
-    sql.each(dialect, to_json("names", &names)?);
+    sql.each(to_json("names", &names)?);
     sql.push(" CROSS JOIN kept_keys k WHERE k.domain = value->>0 AND k.key_folded = value->>1 AND k.workspace_seq <> ");
     sql.bind(workspace.seq).push(" AND k.until > ").bind(now.as_millisecond());
     sql.push(" AND NOT EXISTS (SELECT 1 FROM domains n WHERE n.name = k.domain AND n.workspace_seq = ");

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
-use super::sql::Sql;
+use super::sql::{Sql, values};
 use super::{Store, StoreError, from_json, instant_of, optional_instant_of, to_json};
 use crate::domain::ids;
 
@@ -99,10 +99,7 @@ impl Store {
     pub async fn create_workspace(&self, name: &str, now: Timestamp) -> Result<Workspace, StoreError> {
         let id = ids::sortable("ws_", now);
         let mut sql = Sql::new("INSERT INTO workspaces (id, name, created_at) VALUES ");
-        sql.rows(&[()], |row, ()| {
-            row.bind(id.clone()).bind(name.to_owned()).bind(now.as_millisecond());
-        });
-        sql.push(" RETURNING seq");
+        values!(sql, id.clone(), name.to_owned(), now.as_millisecond()).push(" RETURNING seq");
         let seq = sql.number(&self.write).await?;
         Ok(Workspace { seq, id, name: name.to_owned(), created_at: now })
     }
@@ -134,10 +131,8 @@ impl Store {
         let mut sql = Sql::new(
             "INSERT INTO api_keys (id, workspace_seq, sha256, plan, limits, billing_anchor, created_at) VALUES ",
         );
-        sql.rows(&[()], |row, ()| {
-            row.bind(id.clone()).bind(workspace.seq).bind(ids::sha256(key.as_bytes()));
-            row.bind(terms.plan.clone()).bind(limits.clone()).bind(anchor).bind(now.as_millisecond());
-        });
+        let (hash, plan) = (ids::sha256(key.as_bytes()), terms.plan.clone());
+        values!(sql, id.clone(), workspace.seq, hash, plan, limits, anchor, now.as_millisecond());
         sql.execute(&self.write).await?;
         Ok((id, key))
     }

@@ -3,31 +3,33 @@
 //! A deleted one belongs to workspace 0, so that no request finds it and its name is free. The sweeper then removes it from its links.
 
 use jiff::Timestamp;
+use serde::Serialize;
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
 use super::reader::Reader;
-use super::sql::{RowOfValues, Sql};
+use super::sql::Sql;
 use super::{Store, StoreError, Transaction, Workspace, instant_of};
+use crate::domain::conflict::Conflict;
 use crate::domain::folder::Folder;
 use crate::domain::tag::Tag;
 
 /// A tag or a folder.
-pub(crate) trait Label: Clone + PartialEq + Send + Sync {
+pub(crate) trait Label: Clone + PartialEq + Serialize + Send + Sync + 'static {
     /// What messages call it.
     const NOUN: &'static str;
     /// Maximum number in a workspace. Existing ones beyond it are kept.
     const MAX: u32;
     const TABLE: &'static str;
-    /// The columns of [`Self::values`].
+    /// The columns of [`Self::push_values`].
     const COLUMNS: &'static str;
 
-    fn id(&self) -> &str;
-    fn name(&self) -> &str;
+    /// The id, and the name.
+    fn names(&self) -> (&str, &str);
     /// Notes the time of a change.
-    fn touch(&mut self, now: Timestamp);
+    fn touch(&mut self, _now: Timestamp) {}
     fn read(row: &AnyRow) -> Result<Self, StoreError>;
-    fn values(&self, row: &mut RowOfValues<'_>);
+    fn push_values(&self, sql: &mut Sql);
 }
 
 impl Label for Tag {
@@ -36,22 +38,16 @@ impl Label for Tag {
     const TABLE: &'static str = "tags";
     const COLUMNS: &'static str = "name, color";
 
-    fn id(&self) -> &str {
-        &self.id
+    fn names(&self) -> (&str, &str) {
+        (&self.id, &self.name)
     }
-
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn touch(&mut self, _: Timestamp) {}
 
     fn read(row: &AnyRow) -> Result<Self, StoreError> {
         Ok(Self { id: row.try_get("id")?, name: row.try_get("name")?, color: row.try_get("color")? })
     }
 
-    fn values(&self, row: &mut RowOfValues<'_>) {
-        row.bind(self.name.clone()).bind(self.color.clone());
+    fn push_values(&self, sql: &mut Sql) {
+        sql.bind(self.name.clone()).push(", ").bind(self.color.clone());
     }
 }
 
@@ -61,12 +57,8 @@ impl Label for Folder {
     const TABLE: &'static str = "folders";
     const COLUMNS: &'static str = "name, description, created_at, updated_at";
 
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    fn name(&self) -> &str {
-        &self.name
+    fn names(&self) -> (&str, &str) {
+        (&self.id, &self.name)
     }
 
     fn touch(&mut self, now: Timestamp) {
@@ -83,9 +75,10 @@ impl Label for Folder {
         })
     }
 
-    fn values(&self, row: &mut RowOfValues<'_>) {
-        row.bind(self.name.clone()).bind(self.description.clone());
-        row.bind(self.created_at.as_millisecond()).bind(self.updated_at.as_millisecond());
+    fn push_values(&self, sql: &mut Sql) {
+        let [created, updated] = [self.created_at, self.updated_at].map(Timestamp::as_millisecond);
+        sql.bind(self.name.clone()).push(", ").bind(self.description.clone());
+        sql.push(", ").bind(created).push(", ").bind(updated);
     }
 }
 
@@ -98,15 +91,6 @@ pub(crate) struct LabelFilter {
     /// In the order of creation instead of that of names.
     pub(crate) by_age: bool,
     pub(crate) descending: bool,
-}
-
-/// The reason why a label was not created or renamed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NameConflict {
-    #[error("A {0} with that name already exists.")]
-    Taken(&'static str),
-    #[error("A workspace has at most {0} {1}s.")]
-    TooMany(u32, &'static str),
 }
 
 /// The form in which names are compared.
@@ -136,15 +120,15 @@ impl Store {
     ) -> Result<Vec<L>, StoreError> {
         let mut sql = select::<L>(workspace);
         if let Some(search) = &filter.search {
-            sql.push(" AND ").contains(self.dialect, "n.name", search);
+            sql.push(" AND ").contains("n.name", search);
         }
         if let Some(ids) = &filter.ids {
-            sql.push(" AND n.id IN ").texts(self.dialect, ids);
+            sql.push(" AND n.id IN ").texts(ids);
         }
         let descending = if filter.descending { " DESC" } else { "" };
         sql.push(" ORDER BY ");
         if !filter.by_age {
-            sql.folded(self.dialect, "n.name").push(descending).push(", ");
+            sql.folded("n.name").push(descending).push(", ");
         }
         sql.push("n.seq").push(descending).push(" LIMIT ").bind(size).push(" OFFSET ").bind(skip);
         reader.all(sql).await?.iter().map(L::read).collect()
@@ -158,7 +142,7 @@ impl Store {
         ids: &[String],
     ) -> Result<Vec<L>, StoreError> {
         let mut sql = select::<L>(workspace);
-        sql.push(" AND n.id IN ").texts(self.dialect, ids);
+        sql.push(" AND n.id IN ").texts(ids);
         reader.all(sql).await?.iter().map(L::read).collect()
     }
 
@@ -173,11 +157,17 @@ impl Store {
         let mut sql = Sql::new("SELECT COUNT(*) FROM ");
         sql.push(L::TABLE).push(" n WHERE n.workspace_seq = ").bind(workspace.seq);
         if sql.number(&mut *transaction).await? >= i64::from(L::MAX) {
-            return Err(NameConflict::TooMany(L::MAX, L::NOUN).into());
+            return Err(Conflict::TooMany(L::MAX, L::NOUN).into());
         }
         let mut sql = Sql::new("INSERT INTO ");
-        sql.push(L::TABLE).push(" (workspace_seq, id, ").push(L::COLUMNS).push(") VALUES ");
-        sql.rows(&[()], |row, ()| label.values(row.bind(workspace.seq).bind(label.id().to_owned())));
+        sql.push(L::TABLE)
+            .push(" (workspace_seq, id, ")
+            .push(L::COLUMNS)
+            .push(") VALUES (")
+            .bind(workspace.seq);
+        sql.push(", ").bind(label.names().0.to_owned()).push(", ");
+        label.push_values(&mut sql);
+        sql.push(")");
         sql.execute(&mut *transaction).await?;
         transaction.commit().await?;
         Ok(label)
@@ -204,12 +194,9 @@ impl Store {
         after.touch(now);
         self.refuse_taken(&mut transaction, workspace, &after).await?;
         let mut sql = Sql::new("UPDATE ");
-        sql.push(L::TABLE)
-            .push(" SET (")
-            .push(L::COLUMNS)
-            .push(") = ")
-            .rows(&[()], |row, ()| after.values(row));
-        sql.push(" WHERE workspace_seq = ").bind(workspace.seq).push(" AND id = ").bind(id.to_owned());
+        sql.push(L::TABLE).push(" SET (").push(L::COLUMNS).push(") = (");
+        after.push_values(&mut sql);
+        sql.push(") WHERE workspace_seq = ").bind(workspace.seq).push(" AND id = ").bind(id.to_owned());
         sql.execute(&mut *transaction).await?;
         transaction.commit().await?;
         Ok(Some(after))
@@ -236,11 +223,11 @@ impl Store {
         workspace: &Workspace,
         label: &L,
     ) -> Result<(), StoreError> {
-        let mut sql = select::<L>(workspace);
-        sql.push(" AND ").folded(self.dialect, "n.name").push(" = ").bind(label.name().to_ascii_lowercase());
-        sql.push(" AND n.id <> ").bind(label.id().to_owned()).push(" LIMIT 1");
+        let (mut sql, (id, name)) = (select::<L>(workspace), label.names());
+        sql.push(" AND ").folded("n.name").push(" = ").bind(name.to_ascii_lowercase());
+        sql.push(" AND n.id <> ").bind(id.to_owned()).push(" LIMIT 1");
         match sql.optional(&mut **transaction).await? {
-            Some(_) => Err(NameConflict::Taken(L::NOUN).into()),
+            Some(_) => Err(Conflict::Name(L::NOUN).into()),
             None => Ok(()),
         }
     }

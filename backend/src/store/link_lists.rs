@@ -3,7 +3,7 @@
 use sqlx::Row;
 
 use super::labels::folded;
-use super::links::{Found, LINKS, find};
+use super::links::{LINKS, LinkRows, find};
 use super::reader::Reader;
 use super::sql::Sql;
 use super::{Store, StoreError, Workspace};
@@ -59,7 +59,7 @@ impl LinkOrder {
 
 /// A page of a list.
 #[derive(Clone, Debug)]
-pub(crate) enum Page {
+pub(crate) enum LinkPage {
     Offset {
         skip: i64,
         order: LinkOrder,
@@ -77,7 +77,7 @@ impl Store {
         &self,
         workspace: &Workspace,
         filter: &LinkFilter,
-        page: &Page,
+        page: &LinkPage,
         size: i64,
         mut reader: Reader,
     ) -> Result<Option<Vec<Link>>, StoreError> {
@@ -85,7 +85,7 @@ impl Store {
         drop(reader);
         let Some(found) = found else { return Ok(None) };
         let mut links = found.into_many_links().await?;
-        if matches!(page, Page::EndingBefore(_)) {
+        if matches!(page, LinkPage::EndingBefore(_)) {
             links.reverse();
         }
         Ok(Some(links))
@@ -96,38 +96,38 @@ impl Store {
         reader: &mut Reader,
         workspace: &Workspace,
         filter: &LinkFilter,
-        page: &Page,
+        page: &LinkPage,
         size: i64,
-    ) -> Result<Option<Found>, StoreError> {
+    ) -> Result<Option<LinkRows>, StoreError> {
         let mut sql = Sql::new(LINKS);
         match page {
-            Page::Offset { skip: 0, order: LinkOrder::CreatedAt } => {
+            LinkPage::Offset { skip: 0, order: LinkOrder::CreatedAt } => {
                 self.push_filter(&mut sql, workspace, filter);
                 sql.push(LinkOrder::CreatedAt.sql()).push(" LIMIT ").bind(size);
             }
             // Only the numbers of links are sorted and skipped. A link may have 64 KiB.
-            Page::Offset { skip, order } => {
+            LinkPage::Offset { skip, order } => {
                 let mut seqs = Sql::new("");
                 self.push_seqs(&mut seqs, workspace, filter, *order);
                 seqs.push(" LIMIT ").bind(size).push(" OFFSET ").bind(*skip);
                 let seqs = reader.all(seqs).await?;
                 let seqs = seqs.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
-                sql.push("WHERE l.seq").in_numbers(self.dialect, &seqs).push(order.sql());
+                sql.push("WHERE l.seq").in_numbers(&seqs).push(order.sql());
             }
-            Page::StartingAfter(id) | Page::EndingBefore(id) => {
+            LinkPage::StartingAfter(id) | LinkPage::EndingBefore(id) => {
                 let mut cursor = Sql::new("SELECT l.seq FROM links l WHERE l.workspace_seq = ");
                 cursor.bind(workspace.seq).push(" AND l.id = ").bind(id.clone());
                 let Some(row) = reader.optional(cursor).await? else { return Ok(None) };
                 let seq: i64 = row.try_get(0)?;
                 self.push_filter(&mut sql, workspace, filter);
-                if matches!(page, Page::StartingAfter(_)) {
+                if matches!(page, LinkPage::StartingAfter(_)) {
                     sql.push(" AND l.seq < ").bind(seq).push(" ORDER BY l.seq DESC LIMIT ").bind(size);
                 } else {
                     sql.push(" AND l.seq > ").bind(seq).push(" ORDER BY l.seq LIMIT ").bind(size);
                 }
             }
         }
-        Ok(Some(find(reader, self.dialect, sql).await?))
+        Ok(Some(find(reader, sql).await?))
     }
 
     /// Appends a query for the numbers of all filtered links, in order.
@@ -206,9 +206,7 @@ impl Store {
             sql.push(" AND FALSE");
         }
         if let Some(ids) = &filter.link_ids {
-            sql.push(" AND l.seq IN (SELECT k.seq FROM links k WHERE k.id")
-                .in_texts(self.dialect, ids)
-                .push(")");
+            sql.push(" AND l.seq IN (SELECT k.seq FROM links k WHERE k.id").in_texts(ids).push(")");
         }
         let tagged = " AND l.seq IN (SELECT lt.link_seq FROM link_tags lt JOIN tags g ON g.seq = lt.tag_seq WHERE g.workspace_seq = ";
         if filter.has_tags {
@@ -218,20 +216,20 @@ impl Store {
         }
         for ids in &filter.tag_ids {
             sql.push(tagged).bind(workspace.seq);
-            sql.push(" AND g.id IN ").texts(self.dialect, ids).push(")");
+            sql.push(" AND g.id IN ").texts(ids).push(")");
         }
         if let Some(names) = &filter.tag_names {
-            sql.push(tagged).bind(workspace.seq).push(" AND ").folded(self.dialect, "g.name");
-            sql.push(" IN ").texts(self.dialect, &folded(names)).push(")");
+            sql.push(tagged).bind(workspace.seq).push(" AND ").folded("g.name");
+            sql.push(" IN ").texts(&folded(names)).push(")");
         }
         if let Some(search) = &filter.search {
             sql.push(" AND ");
-            sql.push("(l.url").long_contains(self.dialect, &search.text).push(" OR ");
+            sql.push("(l.url").long_contains(&search.text).push(" OR ");
             // As `PublicUrl::short_link` has it, but with readable letters.
             sql.push("(CASE l.domain WHEN ").bind(search.default_domain.clone());
             sql.push(" THEN ").bind(search.default_base.clone());
             sql.push(" ELSE ").bind(search.scheme.clone()).push(" || l.domain END || '/r/' || l.key)");
-            sql.long_contains(self.dialect, &search.in_short_link).push(")");
+            sql.long_contains(&search.in_short_link).push(")");
         }
     }
 }

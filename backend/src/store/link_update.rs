@@ -5,19 +5,17 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 
 use super::domains::Owners;
-use super::link_conflict::{LinkConflict, external_id_is_taken};
-use super::link_creation::{COLUMNS, Draft, NewLink, VALUES, row};
-use super::link_size::{self, MAX_LINK_BYTES};
+use super::link_creation::{COLUMNS, NewLink, VALUES, drafts, row, too_large};
 use super::links::{LINKS, LinkSelector};
 use super::outbox::enqueue;
 use super::sql::Sql;
-use super::tags::{add_tags, known_folders, resolve_tags};
+use super::tags::{add_tags, known_folders, resolve_tags, unknown_folder};
 use super::{Dialect, Store, StoreError, Transaction, Workspace, kept_keys, to_json};
 use crate::apart;
-use crate::domain::destination::TooLong;
+use crate::domain::conflict::Conflict;
 use crate::domain::event::{Event, Trigger};
 use crate::domain::link::Link;
-use crate::domain::link_input::LinkInput;
+use crate::domain::link::LinkInput;
 use crate::domain::public_url::PublicUrl;
 use crate::domain::tag::Tag;
 
@@ -39,10 +37,7 @@ impl Store {
         now: Timestamp,
         public: &PublicUrl,
     ) -> Result<Option<Changed>, StoreError> {
-        let Some(link) = self.link(workspace, selector).await? else { return Ok(None) };
-        // No transaction begins that would work on an input that is too large. The link may change until then, which is why it is checked
-        // again.
-        let input = &apart::run(move || updated(&link, &input, None).map(|_| input)).await?;
+        let input = &fitting(input).await?;
         let mut transaction = self.begin().await?;
         let mut sql = Sql::new(LINKS);
         self.push_selector(&mut sql, workspace, selector);
@@ -67,7 +62,7 @@ impl Store {
         let changed = self.change(transaction, workspace, link, input, tags.as_deref(), now).await?;
         if changed.before.as_ref() != Some(&changed.after) {
             let event = Event::of_link(Trigger::Updated, &changed.after, public, now);
-            enqueue(transaction, self.dialect, workspace.seq, &changed.after, event).await?;
+            enqueue(transaction, workspace.seq, &changed.after, event).await?;
         }
         Ok(changed)
     }
@@ -82,8 +77,13 @@ impl Store {
         public: &PublicUrl,
     ) -> Result<Changed, StoreError> {
         let url = new.input.destination(None);
-        let found = self.find_link(self.oldest_link_to(workspace, &url)).await?;
-        let (new, drafts) = self.fitting_upsert(workspace, found, new, now).await?;
+        let owner = workspace.clone();
+        let draft = move || drafts(&owner, std::slice::from_ref(&new), now).map(|drafts| (new, drafts));
+        let (new, drafts) = apart::run(draft).await?;
+        // No link can have an input that is too large for a new one.
+        if let Some(conflict) = drafts.iter().find_map(|draft| draft.too_large.clone()) {
+            return Err(conflict.into());
+        }
         // Two concurrent calls must not both find no link and both create one.
         let mut transaction = self.begin_alone(workspace).await?;
         let sql = self.oldest_link_to(workspace, &url);
@@ -93,7 +93,7 @@ impl Store {
                 let links = std::slice::from_ref(&new);
                 let created = self.create(&mut transaction, workspace, links, drafts, now).await?.pop();
                 // One draft has one result.
-                Changed { before: None, after: created.unwrap_or(Err(LinkConflict::Key))? }
+                Changed { before: None, after: created.unwrap_or(Err(Conflict::Key))? }
             }
         };
         transaction.commit().await?;
@@ -112,47 +112,20 @@ impl Store {
         sql
     }
 
-    /// Refuses an upsert that has found this link before a transaction begins, if it is too large. Returns also the draft of a new link, in case the link is gone when the
-    /// transaction begins.
-    async fn fitting_upsert(
-        &self,
-        workspace: &Workspace,
-        found: Option<Link>,
-        new: NewLink,
-        now: Timestamp,
-    ) -> Result<(NewLink, Vec<Draft>), StoreError> {
-        let (store, workspace) = (self.clone(), workspace.clone());
-        let check = move || {
-            let drafts = store.draft(&workspace, std::slice::from_ref(&new), now)?;
-            match found {
-                Some(link) => drop(updated(&link, &new.input, None)?),
-                None => drafts.iter().find_map(Draft::too_large).map_or(Ok(()), Err)?,
-            }
-            Ok((new, drafts))
-        };
-        apart::run(check).await
-    }
-
     /// Updates links alike, without telling webhooks. The result leaves out those that the workspace does not have, and is in
     /// the order of `selectors`. If one of them conflicts, none is updated.
     pub(crate) async fn update_links(
         &self,
         workspace: &Workspace,
         selectors: &[LinkSelector],
-        input: &LinkInput,
+        input: LinkInput,
         now: Timestamp,
     ) -> Result<Vec<Changed>, StoreError> {
-        let (links, changes) = (self.selected_links(workspace, selectors).await?, input.clone());
-        // No transaction begins that would work on an input that is too large.
-        let check = move || {
-            let id = |link: Link| updated(&link, &changes, None).map(|_| link.id);
-            links.into_iter().map(id).collect::<Result<Vec<_>, _>>()
-        };
-        let ids = apart::run(check).await?;
+        let input = &fitting(input).await?;
         let mut transaction = self.begin().await?;
         let tags = self.check(&mut transaction, workspace, input).await?;
-        let mut changed = Vec::with_capacity(ids.len());
-        for link in self.lock_links(&mut transaction, workspace, ids.iter()).await? {
+        let mut changed = Vec::with_capacity(selectors.len());
+        for link in self.lock_links(&mut transaction, workspace, selectors).await? {
             changed.push(self.change(&mut transaction, workspace, link, input, tags.as_deref(), now).await?);
         }
         transaction.commit().await?;
@@ -182,10 +155,10 @@ impl Store {
         if *domain == before.domain && input.key.as_ref().is_none_or(|key| *key == before.key) {
             return Ok(());
         }
-        let owners = Owners::of(transaction, self.dialect, std::iter::once(domain.as_str())).await?;
+        let owners = Owners::of(transaction, std::iter::once(domain.as_str())).await?;
         match owners.permit(workspace, domain, domain == public.default_domain()) {
             true => Ok(()),
-            false => Err(LinkConflict::Domain.into()),
+            false => Err(Conflict::Domain.into()),
         }
     }
 
@@ -197,16 +170,15 @@ impl Store {
         input: &LinkInput,
     ) -> Result<Option<Vec<Tag>>, StoreError> {
         let folder = input.folder_id.clone().set();
-        let folders =
-            known_folders(transaction, self.dialect, workspace, folder.as_deref().into_iter()).await?;
-        if let Some(conflict) = LinkConflict::of_folder(folder.as_ref(), &folders) {
+        let folders = known_folders(transaction, workspace, folder.as_deref().into_iter()).await?;
+        if let Some(conflict) = unknown_folder(folder.as_ref(), &folders) {
             return Err(conflict.into());
         }
         if input.tags.is_none() {
             return Ok(None);
         }
         let wanted = std::iter::once(input.tags.as_ref());
-        let tags = resolve_tags(transaction, workspace, self.dialect, wanted).await?.pop();
+        let tags = resolve_tags(transaction, workspace, wanted).await?.pop();
         Ok(tags.transpose()?)
     }
 
@@ -225,19 +197,13 @@ impl Store {
             return Ok(Changed { before: Some(before), after });
         }
         after.updated_at = now;
-        if external_id_is_taken(transaction, workspace, &after).await? {
-            return Err(LinkConflict::ExternalId.into());
-        }
-        if self.key_is_taken(transaction, &after).await? {
-            return Err(LinkConflict::Key.into());
-        }
         let [lost, new] = [&before, &after].map(|link| (link.domain.clone(), link.key.to_lowercase()));
         self.write(transaction, &after).await?;
         if lost != new {
             // Only now: the update has waited for the deletion of a link by another process, which keeps its key.
-            let kept = kept_keys::of_others(transaction, self.dialect, workspace, &[new], now).await?;
+            let kept = kept_keys::of_others(transaction, workspace, &[new], now).await?;
             if !kept.is_empty() {
-                return Err(LinkConflict::Key.into());
+                return Err(Conflict::Key.into());
             }
             kept_keys::keep(transaction, workspace, lost, now).await?;
         }
@@ -245,7 +211,7 @@ impl Store {
             let mut sql = Sql::new("DELETE FROM link_tags WHERE link_seq = ");
             sql.bind(after.seq);
             sql.execute(&mut **transaction).await?;
-            add_tags(transaction, self.dialect, std::iter::once(&after)).await?;
+            add_tags(transaction, std::iter::once(&after)).await?;
         }
         Ok(Changed { before: Some(before), after })
     }
@@ -255,18 +221,18 @@ impl Store {
         let row = row(link, &details)?;
         let mut sql = Sql::new("UPDATE links SET (");
         sql.push(COLUMNS).push(") = (SELECT ").push(VALUES).push(" FROM ");
-        sql.each(self.dialect, format!("[{row}]")).push(") WHERE seq = ").bind(link.seq);
-        // Another process may have taken the key since the check.
+        sql.each(format!("[{row}]")).push(") WHERE seq = ").bind(link.seq);
         let written = sql.execute(&mut **transaction).await;
-        written.map_err(|error| StoreError::or_taken(error, LinkConflict::Key))?;
+        // Both databases name the columns that must be unique.
+        let taken = |error: &sqlx::Error| match error.to_string().contains("external_id") {
+            true => Conflict::ExternalId,
+            false => Conflict::Key,
+        };
+        written.map_err(|error| {
+            let taken = taken(&error);
+            StoreError::or_taken(error, taken)
+        })?;
         Ok(())
-    }
-
-    async fn key_is_taken(&self, transaction: &mut Transaction, link: &Link) -> Result<bool, StoreError> {
-        let mut sql = Sql::new("SELECT l.seq FROM links l WHERE l.domain = ");
-        sql.bind(link.domain.clone()).push(" AND l.key_folded = ").bind(link.key.to_lowercase());
-        sql.push(" AND l.id <> ").bind(link.id.clone());
-        Ok(sql.optional(&mut **transaction).await?.is_some())
     }
 }
 
@@ -274,9 +240,6 @@ impl Store {
 fn updated(before: &Link, input: &LinkInput, tags: Option<&[Tag]>) -> Result<Link, StoreError> {
     let mut after = before.clone();
     after.url = input.destination(Some(&before.url));
-    if let Some(too_long) = TooLong::of(&after.url) {
-        return Err(LinkConflict::TooLong(too_long).into());
-    }
     if let Some(domain) = &input.domain {
         after.domain.clone_from(domain);
     }
@@ -293,8 +256,13 @@ fn updated(before: &Link, input: &LinkInput, tags: Option<&[Tag]>) -> Result<Lin
     if let Some(tags) = tags {
         after.tags = tags.to_vec();
     }
-    if link_size::bytes(&after)? > MAX_LINK_BYTES {
-        return Err(LinkConflict::TooLarge(link_size::longest_field(&after)).into());
+    if let Some(conflict) = too_large(&after, &to_json("link details", &after.details)?) {
+        return Err(conflict.into());
     }
     Ok(after)
+}
+
+/// Refuses an input that would make any link too large, so that no transaction works on it.
+async fn fitting(input: LinkInput) -> Result<LinkInput, StoreError> {
+    apart::run(move || updated(&Link::default(), &input, None).map(|_| input)).await
 }

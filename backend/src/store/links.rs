@@ -8,9 +8,7 @@ use sqlx::any::AnyRow;
 use super::reader::Queries;
 use super::sql::Sql;
 use super::tags::TagsOfLinks;
-use super::{
-    Dialect, Store, StoreError, Transaction, Workspace, from_json, instant_of, optional_instant_of, to_json,
-};
+use super::{Store, StoreError, Transaction, Workspace, from_json, instant_of, optional_instant_of};
 use crate::apart;
 use crate::domain::link::{Details, Link};
 
@@ -35,15 +33,6 @@ pub(crate) struct RedirectTarget {
     pub(crate) details: Details,
 }
 
-fn redirect_target(row: &AnyRow) -> Result<RedirectTarget, StoreError> {
-    let details: String = row.try_get("details")?;
-    Ok(RedirectTarget {
-        link_id: row.try_get("id")?,
-        url: row.try_get("url")?,
-        details: from_json("link details", &details)?,
-    })
-}
-
 pub(super) const LINKS: &str = "SELECT l.seq, l.id, w.id AS workspace_id, l.domain, l.key, l.url, l.external_id, l.tenant_id,
     f.id AS folder_id, l.archived, l.details, l.created_at, l.updated_at, COALESCE(t.clicks, 0) AS clicks, t.last_clicked
     FROM links l JOIN workspaces w ON w.seq = l.workspace_seq LEFT JOIN link_totals t ON t.link_seq = l.seq
@@ -58,36 +47,19 @@ impl Store {
     ) -> Result<Option<Link>, StoreError> {
         let mut sql = Sql::new(LINKS);
         self.push_selector(&mut sql, workspace, selector);
-        self.find_link(sql).await
+        Ok(load(&mut *self.read.acquire().await?, sql).await?.pop())
     }
 
-    /// The link that a query finds which starts with [`LINKS`].
-    pub(super) async fn find_link(&self, sql: Sql) -> Result<Option<Link>, StoreError> {
-        Ok(load(&mut *self.read.acquire().await?, self.dialect, sql).await?.pop())
-    }
-
-    /// The selected links of the workspace, oldest first. Those that it does not have are left out.
-    pub(super) async fn selected_links(
+    /// The selected links of the workspace, oldest first. No other transaction changes them until this one ends. Those that the workspace does
+    /// not have are left out.
+    pub(super) async fn lock_links(
         &self,
+        transaction: &mut Transaction,
         workspace: &Workspace,
         selectors: &[LinkSelector],
     ) -> Result<Vec<Link>, StoreError> {
         let mut sql = Sql::new(LINKS);
         push_selection(&mut sql, workspace, selectors);
-        let found = find(&mut *self.read.acquire().await?, self.dialect, sql).await?;
-        found.into_many_links().await
-    }
-
-    /// The links with these ids. No other transaction changes them until this one ends. Those that do not exist are left out.
-    pub(super) async fn lock_links(
-        &self,
-        transaction: &mut Transaction,
-        workspace: &Workspace,
-        ids: impl Iterator<Item = &String>,
-    ) -> Result<Vec<Link>, StoreError> {
-        let ids: Vec<_> = ids.cloned().map(LinkSelector::Id).collect();
-        let mut sql = Sql::new(LINKS);
-        push_selection(&mut sql, workspace, &ids);
         self.load_locked(transaction, sql).await
     }
 
@@ -97,10 +69,8 @@ impl Store {
         transaction: &mut Transaction,
         mut sql: Sql,
     ) -> Result<Vec<Link>, StoreError> {
-        if self.dialect == Dialect::Postgres {
-            sql.push(" FOR UPDATE OF l");
-        }
-        load(&mut **transaction, self.dialect, sql).await
+        sql.lock(" FOR UPDATE OF l");
+        load(&mut **transaction, sql).await
     }
 
     /// The target of the short link on `domain` with this key in lower case, in any workspace.
@@ -111,21 +81,9 @@ impl Store {
     ) -> Result<Option<RedirectTarget>, StoreError> {
         let mut sql = Sql::new("SELECT l.id, l.url, l.details FROM links l WHERE l.domain = ");
         sql.bind(domain.to_owned()).push(" AND l.key_folded = ").bind(folded_key.to_owned());
-        sql.optional(&self.read).await?.as_ref().map(redirect_target).transpose()
-    }
-
-    /// Like [`Self::redirect_target`], for many pairs of domain and lower-case key. Missing links are left out.
-    pub(crate) async fn redirect_targets(
-        &self,
-        names: &[(String, String)],
-    ) -> Result<Vec<((String, String), RedirectTarget)>, StoreError> {
-        let mut sql = Sql::new("SELECT l.domain, l.key_folded AS folded_key, l.id, l.url, l.details FROM ");
-        sql.each(self.dialect, to_json("names", &names)?);
-        sql.push(" CROSS JOIN links l WHERE l.domain = value->>0 AND l.key_folded = value->>1");
-        let rows = sql.all(&self.read).await?;
-        rows.iter()
-            .map(|row| Ok(((row.try_get("domain")?, row.try_get("folded_key")?), redirect_target(row)?)))
-            .collect()
+        let Some(row) = sql.optional(&self.read).await? else { return Ok(None) };
+        let details = from_json("link details", row.try_get("details")?)?;
+        Ok(Some(RedirectTarget { link_id: row.try_get("id")?, url: row.try_get("url")?, details }))
     }
 
     /// Appends a condition that selects one link of the workspace.
@@ -161,24 +119,20 @@ pub(super) fn push_selection(sql: &mut Sql, workspace: &Workspace, selectors: &[
 }
 
 /// The rows of links and of their tags. To turn many large ones into links takes milliseconds. The connection is released before.
-pub(super) struct Found {
+pub(super) struct LinkRows {
     links: Vec<AnyRow>,
     tags: Option<TagsOfLinks>,
 }
 
 /// Runs a query that starts with [`LINKS`], and a query for their tags.
-pub(super) async fn find(
-    connection: &mut impl Queries,
-    dialect: Dialect,
-    sql: Sql,
-) -> Result<Found, StoreError> {
+pub(super) async fn find(connection: &mut impl Queries, sql: Sql) -> Result<LinkRows, StoreError> {
     let links = connection.all(sql).await?;
     let seqs = links.iter().map(|row| row.try_get("seq")).collect::<Result<Vec<i64>, _>>()?;
-    let tags = TagsOfLinks::find(connection, dialect, &seqs).await?;
-    Ok(Found { links, tags })
+    let tags = TagsOfLinks::find(connection, &seqs).await?;
+    Ok(LinkRows { links, tags })
 }
 
-impl Found {
+impl LinkRows {
     fn into_links(self) -> Result<Vec<Link>, StoreError> {
         let mut links = self.links.iter().map(link).collect::<Result<Vec<_>, _>>()?;
         if let Some(tags) = self.tags {
@@ -197,14 +151,13 @@ impl Found {
 }
 
 /// Runs a query that starts with [`LINKS`], and reads the links and their tags from the rows.
-async fn load(connection: &mut impl Queries, dialect: Dialect, sql: Sql) -> Result<Vec<Link>, StoreError> {
-    find(connection, dialect, sql).await?.into_links()
+async fn load(connection: &mut impl Queries, sql: Sql) -> Result<Vec<Link>, StoreError> {
+    find(connection, sql).await?.into_links()
 }
 
 /// The links with these numbers in any workspace, by number. Deleted links, which have no domain, are left out.
-pub(super) async fn load_map(
+pub(crate) async fn links_of(
     connection: &mut impl Queries,
-    dialect: Dialect,
     seqs: impl Iterator<Item = i64>,
 ) -> Result<HashMap<i64, Link>, StoreError> {
     let seqs: Vec<i64> = seqs.collect::<BTreeSet<_>>().into_iter().collect();
@@ -212,7 +165,7 @@ pub(super) async fn load_map(
     for chunk in seqs.chunks(LINKS_PER_QUERY) {
         let mut sql = Sql::new(LINKS);
         sql.push("WHERE l.domain <> '' AND l.seq IN ").list(chunk.iter().copied());
-        links.extend(load(connection, dialect, sql).await?.into_iter().map(|link| (link.seq, link)));
+        links.extend(load(connection, sql).await?.into_iter().map(|link| (link.seq, link)));
     }
     Ok(links)
 }

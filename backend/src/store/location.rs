@@ -27,7 +27,7 @@ impl Location {
     /// # Errors
     /// [`StoreError::UnknownDatabase`] if the URL is neither `sqlite:<file>` nor `postgres://…`.
     pub(crate) fn parse(url: &str) -> Result<Self, StoreError> {
-        let unknown = || StoreError::UnknownDatabase { url: without_secrets(url).to_owned() };
+        let unknown = || StoreError::UnknownDatabase(without_secrets(url).to_owned());
         if url.starts_with("sqlite:") {
             // Each connection would see a different database in memory.
             let in_memory = url.contains(":memory:") || url.contains("mode=memory");
@@ -44,9 +44,7 @@ impl Location {
             Ok(_) | Err(_) => Err(unknown()),
         }
     }
-}
 
-impl Location {
     /// The default file of the click log: beside a SQLite file, or in the working directory and named after the PostgreSQL database.
     pub(crate) fn click_log(&self) -> PathBuf {
         let database = match self {
@@ -138,7 +136,7 @@ mod tests {
             match (Location::parse(url), expected) {
                 (Ok(location), Some(expected)) => assert_eq!(location.to_string(), expected),
                 (Err(error), None) => {
-                    assert!(matches!(error, StoreError::UnknownDatabase { .. }), "{url}: {error}");
+                    assert!(matches!(error, StoreError::UnknownDatabase(_)), "{url}: {error}");
                     assert!(!error.to_string().contains("s3cret"), "{error}");
                 }
                 (found, _) => panic!("{url}: {found:?}"),

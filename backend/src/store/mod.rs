@@ -4,7 +4,6 @@
 //! stored as Unix milliseconds. Related changes are written in one transaction.
 
 mod analytics;
-mod attempts;
 mod backlog;
 mod backup;
 pub(crate) mod checkpoint;
@@ -16,14 +15,11 @@ mod deleted_links;
 mod delivery_log;
 mod domains;
 mod error;
-mod horizon;
 mod kept_keys;
 mod keys;
 mod labels;
-mod link_conflict;
 mod link_creation;
 mod link_lists;
-mod link_size;
 mod link_update;
 mod links;
 mod location;
@@ -41,7 +37,6 @@ mod serving;
 mod sql;
 mod sweep;
 mod tags;
-mod top_links;
 mod webhook_scope;
 mod webhooks;
 
@@ -52,22 +47,19 @@ use sqlx::any::AnyRow;
 use sqlx::{Any, AnyPool, Executor, Row};
 
 pub(crate) use analytics::{Condition, Selection, Step};
-use checkpoint::Log;
-pub(crate) use click_pages::ClicksAndLinks;
+pub(crate) use click_pages::{ClicksAndLinks, load_clicks};
 pub(crate) use clicks::{Found, RECORDED_AT_ONCE};
 pub(crate) use column::Column;
 pub(crate) use delivery_log::DeliveryRecord;
-pub use domains::{AssignedDomain, DomainConflict};
+pub use domains::AssignedDomain;
 pub use error::StoreError;
-pub(crate) use error::{Conflict, ConflictKind};
 pub(crate) use keys::{KeyChange, ListedKey};
 pub use keys::{KeyRecord, Limits, Terms, Workspace};
-pub(crate) use labels::{Label, LabelFilter, NameConflict};
-pub(crate) use link_conflict::LinkConflict;
+pub(crate) use labels::{Label, LabelFilter};
 pub(crate) use link_creation::NewLink;
-pub(crate) use link_lists::{LinkFilter, LinkGroup, LinkOrder, Page};
+pub(crate) use link_lists::{LinkFilter, LinkGroup, LinkOrder, LinkPage};
 pub(crate) use link_update::Changed;
-pub(crate) use links::{LinkSelector, RedirectTarget};
+pub(crate) use links::{LinkSelector, RedirectTarget, links_of};
 use location::Location;
 pub(crate) use location::with_suffix;
 pub use reader::Analytics;
@@ -76,8 +68,7 @@ use reader::Readers;
 pub use schema::SchemaProblem;
 pub use serving::Serving;
 use sql::Sql;
-pub(crate) use top_links::TopLink;
-pub(crate) use webhooks::{ChangedWebhook, NewWebhook, Webhook, WebhookConflict, WebhookInput};
+pub(crate) use webhooks::{NewWebhook, Webhook, WebhookInput};
 
 use crate::domain::load::PoolState;
 
@@ -111,7 +102,8 @@ pub struct Store {
     readers: Readers,
     analytics: Analytics,
     dialect: Dialect,
-    log: Option<Log>,
+    /// The connection that checkpoints the log of a SQLite file while others write.
+    checkpointer: Option<AnyPool>,
     click_log: PathBuf,
 }
 
@@ -178,8 +170,8 @@ impl Store {
 
     /// Closes all connections after their current statements.
     pub async fn close(&self) {
-        if let Some(log) = &self.log {
-            log.checkpointer.close().await;
+        if let Some(checkpointer) = &self.checkpointer {
+            checkpointer.close().await;
         }
         self.write.close().await;
         self.read.close().await;

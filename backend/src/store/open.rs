@@ -9,7 +9,7 @@ use std::time::Duration;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::{AnyConnection, ConnectOptions, Connection, Executor};
 
-use super::checkpoint::{self, BUSY_TIMEOUT, Log};
+use super::checkpoint::{self, BUSY_TIMEOUT};
 use super::location::Location;
 #[cfg(feature = "postgres")]
 use super::postgres::{pool_of, set_statement_timeout};
@@ -82,7 +82,7 @@ impl Store {
                 Self::open_postgres(url, location.click_log(), analytics).await
             }
             #[cfg(not(feature = "postgres"))]
-            Location::Postgres(_) => Err(StoreError::WithoutPostgres { database: location.to_string() }),
+            Location::Postgres(_) => Err(StoreError::WithoutPostgres(location.to_string())),
         };
         opened.map_err(|error| match error {
             StoreError::Database(source) => StoreError::Open { database: location.to_string(), source },
@@ -124,7 +124,7 @@ impl Store {
             readers,
             analytics,
             dialect: Dialect::Sqlite,
-            log: Some(Log { checkpointer }),
+            checkpointer: Some(checkpointer),
             click_log,
         })
     }
@@ -146,7 +146,7 @@ impl Store {
             readers,
             analytics,
             dialect: Dialect::Postgres,
-            log: None,
+            checkpointer: None,
             click_log,
         })
     }

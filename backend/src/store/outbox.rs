@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
-use super::attempts::record_attempt;
+use super::delivery_log::record_attempt;
 use super::sql::Sql;
 use super::webhook_scope::listeners;
 use super::webhooks::Webhook;
@@ -23,15 +23,6 @@ const DROPPED_AT_ONCE: i64 = 50;
 const RETRIES: &str = " AND CASE d.attempts WHEN 0 THEN 1 ELSE 0 END = 0";
 /// The condition that a delivery `d` had no attempt, as the index has it.
 const FIRST_ATTEMPTS: &str = " AND CASE d.attempts WHEN 0 THEN 1 ELSE 0 END = 1";
-
-/// When an event is sent.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Due {
-    AtOnce,
-    /// This process has the delivery until then.
-    At(Timestamp),
-    Never,
-}
 
 /// What this process is to send.
 #[derive(Debug, Default)]
@@ -52,7 +43,7 @@ impl Store {
         limit: usize,
     ) -> Result<Vec<DueWebhook>, StoreError> {
         let mut sql = Sql::new("");
-        push_webhooks_due(&mut sql, self.dialect, now, without, limit);
+        push_webhooks_due(&mut sql, now, without, limit);
         sql.all(&self.read).await?.iter().map(due_webhook).collect()
     }
 
@@ -82,7 +73,7 @@ impl Store {
                 );
                 sql.bind(*webhook).push(attempts).push(" AND d.due_at <= ").bind(now.as_millisecond());
                 sql.push(" ORDER BY d.due_at, d.seq LIMIT ").bind(left);
-                sql.lock(self.dialect, " FOR UPDATE SKIP LOCKED");
+                sql.lock(" FOR UPDATE SKIP LOCKED");
                 sql.push(") RETURNING seq");
                 for row in sql.all(&mut *transaction).await? {
                     leased.deliveries.push(row.try_get::<i64, _>(0)?);
@@ -153,14 +144,9 @@ impl Store {
         }
         let mut transaction = self.begin().await?;
         let mut sql = unattempted();
-        sql.lock(self.dialect, " FOR UPDATE SKIP LOCKED");
+        sql.lock(" FOR UPDATE SKIP LOCKED");
         let rows = sql.all(&mut *transaction).await?;
-        let attempt = Attempt {
-            at: now,
-            http_status: None,
-            error: Some(reason.to_owned()),
-            response_body: String::new(),
-        };
+        let attempt = Attempt::failed(now, reason.to_owned());
         for row in &rows {
             let delivery = row.try_get(0)?;
             record_attempt(delivery, &attempt).execute(&mut *transaction).await?;
@@ -180,11 +166,11 @@ impl Store {
         event: Event,
     ) -> Result<bool, StoreError> {
         let mut transaction = self.begin().await?;
-        if !keep_webhook(&mut transaction, self.dialect, webhook).await? {
+        if !keep_webhook(&mut transaction, webhook).await? {
             return Ok(false);
         }
-        let events = [(event, vec![webhook.seq])];
-        enqueue_to(&mut transaction, self.dialect, workspace.seq, &events, Due::AtOnce).await?;
+        let (due, events) = (Some(event.created_at), [(event, vec![webhook.seq])]);
+        enqueue_to(&mut transaction, workspace.seq, &events, due).await?;
         transaction.commit().await?;
         Ok(true)
     }
@@ -194,15 +180,14 @@ impl Store {
 /// was deleted.
 pub(super) async fn keep_webhook(
     transaction: &mut Transaction,
-    dialect: Dialect,
     webhook: &Webhook,
 ) -> Result<bool, StoreError> {
     let mut sql = Sql::new("SELECT h.seq FROM webhooks h WHERE h.workspace_seq > 0 AND h.seq = ");
-    sql.bind(webhook.seq).lock(dialect, " FOR NO KEY UPDATE");
+    sql.bind(webhook.seq).lock(" FOR NO KEY UPDATE");
     Ok(sql.optional(&mut **transaction).await?.is_some())
 }
 
-fn push_webhooks_due(sql: &mut Sql, dialect: Dialect, now: Timestamp, without: &WithoutRoom, limit: usize) {
+fn push_webhooks_due(sql: &mut Sql, now: Timestamp, without: &WithoutRoom, limit: usize) {
     // Jumps by index from one webhook with a pending delivery to the next.
     sql.push(
         "WITH RECURSIVE w (seq) AS (
@@ -225,8 +210,8 @@ fn push_webhooks_due(sql: &mut Sql, dialect: Dialect, now: Timestamp, without: &
          ROW_NUMBER() OVER (PARTITION BY h.workspace_seq ORDER BY MIN(q.due), h.seq) AS place
          FROM q JOIN webhooks h ON h.seq = q.webhook_seq WHERE h.workspace_seq > 0 AND h.disabled_at IS NULL AND NOT h.seq",
     );
-    sql.in_numbers(dialect, &without.webhooks).push(" AND NOT h.workspace_seq");
-    sql.in_numbers(dialect, &without.workspaces).push(" AND q.due <= ").bind(now.as_millisecond());
+    sql.in_numbers(&without.webhooks).push(" AND NOT h.workspace_seq");
+    sql.in_numbers(&without.workspaces).push(" AND q.due <= ").bind(now.as_millisecond());
     sql.push(" GROUP BY h.seq, h.workspace_seq) r ORDER BY r.place, r.due, r.webhook_seq LIMIT ")
         .bind(i64::try_from(limit).unwrap_or(i64::MAX));
 }
@@ -234,28 +219,27 @@ fn push_webhooks_due(sql: &mut Sql, dialect: Dialect, now: Timestamp, without: &
 /// Writes an event about `link`, which the transaction has stored, for each webhook that receives it.
 pub(super) async fn enqueue(
     transaction: &mut Transaction,
-    dialect: Dialect,
     workspace_seq: i64,
     link: &Link,
     event: Event,
 ) -> Result<(), StoreError> {
-    let listening = listeners(transaction, dialect, workspace_seq, event.trigger, &link.id).await?;
-    enqueue_to(transaction, dialect, workspace_seq, &[(event, listening)], Due::AtOnce).await?;
+    let listening = listeners(transaction, workspace_seq, event.trigger, &link.id).await?;
+    let due = Some(event.created_at);
+    enqueue_to(transaction, workspace_seq, &[(event, listening)], due).await?;
     Ok(())
 }
 
-/// Writes events, with one delivery of each event to each of its webhooks. Another webhook may have had the event of a click before. Returns the
+/// Writes events, with one delivery of each event to each of its webhooks, which is due at `due` or never. Another webhook may have had the event of a click before. Returns the
 /// numbers of the deliveries.
 pub(super) async fn enqueue_to(
     transaction: &mut Transaction,
-    dialect: Dialect,
     workspace_seq: i64,
     events: &[(Event, Vec<i64>)],
-    due: Due,
+    due: Option<Timestamp>,
 ) -> Result<Vec<i64>, StoreError> {
     let mut rows = Vec::new();
     for (event, _) in events.iter().filter(|(_, webhooks)| !webhooks.is_empty()) {
-        let payload = event.payload().map_err(|error| StoreError::corrupt("webhook payload", &error))?;
+        let payload = to_json("webhook payload", event)?;
         rows.push((&event.id, event.trigger.name(), payload, event.created_at.as_millisecond()));
     }
     if rows.is_empty() {
@@ -265,13 +249,13 @@ pub(super) async fn enqueue_to(
         Sql::new("INSERT INTO webhook_events (workspace_seq, id, event, payload, created_at) SELECT CAST(");
     sql.bind(workspace_seq)
         .push(" AS BIGINT), value->>0, value->>1, value->>2, CAST(value->>3 AS BIGINT) FROM ");
-    sql.each(dialect, to_json("webhook events", &rows)?).in_order(dialect);
+    sql.each(to_json("webhook events", &rows)?).in_order();
     sql.push(" ON CONFLICT (id) DO NOTHING RETURNING id, seq");
     let mut written = sql.all(&mut **transaction).await?;
     if written.len() < rows.len() {
         let ids: Vec<&String> = rows.iter().map(|(id, ..)| *id).collect();
         let mut sql = Sql::new("SELECT e.id, e.seq FROM webhook_events e WHERE e.id");
-        sql.in_texts(dialect, &ids).lock(dialect, " FOR KEY SHARE");
+        sql.in_texts(&ids).lock(" FOR KEY SHARE");
         written = sql.all(&mut **transaction).await?;
     }
     // PostgreSQL may read the whole table of events if their numbers are left to a join.
@@ -280,18 +264,14 @@ pub(super) async fn enqueue_to(
     let mut deliveries = Vec::new();
     for (event, webhooks) in events {
         let Some(seq) = seqs.get(&event.id) else { continue };
-        let due_at = match due {
-            Due::AtOnce => Some(event.created_at.as_millisecond()),
-            Due::At(at) => Some(at.as_millisecond()),
-            Due::Never => None,
-        };
+        let due_at = due.map(Timestamp::as_millisecond);
         deliveries.extend(webhooks.iter().map(|webhook| (*seq, *webhook, due_at)));
     }
     let mut sql = Sql::new(
         "INSERT INTO webhook_deliveries (event_seq, webhook_seq, attempts, due_at)
          SELECT CAST(value->>0 AS BIGINT), CAST(value->>1 AS BIGINT), 0, CAST(value->>2 AS BIGINT) FROM ",
     );
-    sql.each(dialect, to_json("webhook deliveries", &deliveries)?).in_order(dialect).push(" RETURNING seq");
+    sql.each(to_json("webhook deliveries", &deliveries)?).in_order().push(" RETURNING seq");
     let written = sql.all(&mut **transaction).await?;
     Ok(written.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
 }
@@ -325,7 +305,7 @@ mod tests {
     async fn no_delivery_is_read_to_learn_which_webhooks_something_waits_for() {
         let sample = Sample::new().await;
         let mut sql = Sql::new("");
-        push_webhooks_due(&mut sql, Dialect::Sqlite, Timestamp::UNIX_EPOCH, &WithoutRoom::default(), 1);
+        push_webhooks_due(&mut sql, Timestamp::UNIX_EPOCH, &WithoutRoom::default(), 1);
         let steps = sql.steps(&sample.store.write).await;
         let reads: Vec<&String> = steps.iter().filter(|step| step.contains(" d ")).collect();
         assert!(reads.len() >= 3, "{steps:?}");

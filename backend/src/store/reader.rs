@@ -199,7 +199,7 @@ async fn answered<T>(
 }
 
 /// A connection that answers queries.
-pub(super) trait Queries: Send {
+pub(crate) trait Queries: Send {
     /// All rows of the result.
     fn all(&mut self, sql: Sql) -> impl Future<Output = Result<Vec<AnyRow>, StoreError>> + Send;
 }

@@ -9,11 +9,18 @@ use sqlx::Row;
 
 use super::ROWS_PER_STEP;
 use super::analytics::{Selection, push_source};
-use super::horizon::{HORIZON, kept_from};
 use super::reader::Reader;
 use super::rollups::{HOUR, Table, pieces, start_of};
 use super::sql::Sql;
 use super::{Store, StoreError, Workspace, instant};
+
+/// Selects the horizon, in Unix milliseconds.
+pub(super) const HORIZON: &str = "SELECT r.kept_from FROM retention r";
+
+/// The horizon in Unix milliseconds: the one that is written down, or the operator's if that is later.
+pub(super) async fn kept_from(reader: &mut Reader, retained_from: Timestamp) -> Result<i64, StoreError> {
+    Ok(reader.number(Sql::new(HORIZON)).await?.max(retained_from.as_millisecond()))
+}
 
 impl Store {
     /// Refuses a query that needs expired clicks. The query is answered from rollups up to `coarsest`. Rollups also state
@@ -43,7 +50,7 @@ impl Store {
                 kept_from: selection.kept_from,
             };
             let mut sql = Sql::new("SELECT c.link_seq");
-            push_source(&mut sql, self.dialect, workspace, &expired, Table::Daily);
+            push_source(&mut sql, workspace, &expired, Table::Daily);
             sql.push(" LIMIT 1");
             if reader.optional(sql).await?.is_some() {
                 return Err(StoreError::Expired { kept_from: instant(kept_from)? });
@@ -79,7 +86,7 @@ impl Store {
             Sql::new("DELETE FROM clicks WHERE seq IN (SELECT c.seq FROM clicks c WHERE c.workspace_seq = ");
         sql.bind(row.try_get::<i64, _>(0)?).push(" AND c.at < ").bind(kept_from);
         sql.push(" ORDER BY c.at LIMIT ").bind(ROWS_PER_STEP);
-        sql.lock(self.dialect, " FOR UPDATE SKIP LOCKED").push(")");
+        sql.lock(" FOR UPDATE SKIP LOCKED").push(")");
         Ok(sql.execute(&self.write).await? > 0)
     }
 }

@@ -5,11 +5,14 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::sql::Sql;
-use super::{NewLink, Store, Workspace};
+use super::{NewLink, NewWebhook, Store, Workspace};
 use crate::domain::click::Click;
+use crate::domain::event::Trigger;
 use crate::domain::link::Link;
-use crate::domain::link_input::LinkInput;
+use crate::domain::link::LinkInput;
 use crate::domain::public_url::PublicUrl;
+use crate::domain::scope::ScopeInput;
+use crate::domain::tag::Tag;
 
 pub(crate) const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -66,4 +69,24 @@ async fn open(folder: &TempDir) -> Store {
 
 pub(crate) fn public() -> PublicUrl {
     PublicUrl::parse("https://s.test").unwrap()
+}
+
+impl Tag {
+    /// A red tag.
+    pub(crate) fn named(name: &str) -> Self {
+        Self { id: format!("tag_{name}"), name: name.to_owned(), color: "red".to_owned() }
+    }
+}
+
+impl NewWebhook {
+    /// Of the clicks of all links.
+    pub(crate) fn of_clicks() -> Self {
+        Self {
+            name: "rx".to_owned(),
+            url: "https://rx.test/".to_owned(),
+            secret: None,
+            triggers: vec![Trigger::Clicked],
+            scope: ScopeInput::default(),
+        }
+    }
 }

@@ -29,7 +29,7 @@ impl Serving {
         let file = File::options().write(true).create(true).truncate(false).open(&path).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => Ok(Self { _locked: Some(file) }),
-            Err(TryLockError::WouldBlock) => Err(StoreError::Served { path: database }),
+            Err(TryLockError::WouldBlock) => Err(StoreError::Served(database)),
             Err(TryLockError::Error(source)) => Err(failed(source)),
         }
     }

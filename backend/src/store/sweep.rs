@@ -23,11 +23,27 @@ struct Kind {
 
 /// Rows that refer to another one.
 struct References {
-    /// The statement that removes some of them, up to the number to which they refer and up to the maximum.
-    remove: (&'static str, &'static str),
+    /// The beginning of the statement that removes some of them.
+    remove: &'static str,
+    /// Where they are, and the columns that name one.
+    from: &'static str,
+    key: &'static str,
+    /// The column with the number to which they refer.
+    to: &'static str,
+    order: &'static str,
     lock: &'static str,
     /// What each counts for.
     weight: i64,
+}
+
+const fn deleted(
+    remove: &'static str,
+    from: &'static str,
+    key: &'static str,
+    to: &'static str,
+    order: &'static str,
+) -> References {
+    References { remove, from, key, to, order, lock: "", weight: 1 }
 }
 
 const LINKS: Kind = Kind {
@@ -38,38 +54,10 @@ const LINKS: Kind = Kind {
     ),
     lock: " FOR UPDATE OF dl SKIP LOCKED",
     references: &[
-        References {
-            remove: (
-                "DELETE FROM clicks WHERE seq IN (SELECT c.seq FROM clicks c WHERE c.link_seq = ",
-                " ORDER BY c.at LIMIT ",
-            ),
-            lock: "",
-            weight: 1,
-        },
-        References {
-            remove: (
-                "DELETE FROM clicks_hourly WHERE (link_seq, bucket) IN (SELECT c.link_seq, c.bucket FROM clicks_hourly c WHERE c.link_seq = ",
-                " ORDER BY c.bucket LIMIT ",
-            ),
-            lock: "",
-            weight: 1,
-        },
-        References {
-            remove: (
-                "DELETE FROM clicks_daily WHERE (link_seq, bucket) IN (SELECT c.link_seq, c.bucket FROM clicks_daily c WHERE c.link_seq = ",
-                " ORDER BY c.bucket LIMIT ",
-            ),
-            lock: "",
-            weight: 1,
-        },
-        References {
-            remove: (
-                "DELETE FROM link_tags WHERE (link_seq, tag_seq) IN (SELECT lt.link_seq, lt.tag_seq FROM link_tags lt WHERE lt.link_seq = ",
-                " ORDER BY lt.tag_seq LIMIT ",
-            ),
-            lock: "",
-            weight: 1,
-        },
+        deleted("DELETE FROM clicks", "clicks", "seq", "link_seq", "at"),
+        deleted("DELETE FROM clicks_hourly", "clicks_hourly", "link_seq, bucket", "link_seq", "bucket"),
+        deleted("DELETE FROM clicks_daily", "clicks_daily", "link_seq, bucket", "link_seq", "bucket"),
+        deleted("DELETE FROM link_tags", "link_tags", "link_seq, tag_seq", "link_seq", "tag_seq"),
     ],
     delete: "DELETE FROM links WHERE seq",
 };
@@ -79,12 +67,8 @@ const TAGS: Kind = Kind {
     find: ("SELECT g.seq, CAST(0 AS BIGINT) FROM tags g WHERE g.workspace_seq = ", " LIMIT 1"),
     lock: " FOR UPDATE SKIP LOCKED",
     references: &[References {
-        remove: (
-            "DELETE FROM link_tags WHERE (tag_seq, link_seq) IN (SELECT lt.tag_seq, lt.link_seq FROM link_tags lt WHERE lt.tag_seq = ",
-            " ORDER BY lt.link_seq LIMIT ",
-        ),
         lock: " FOR UPDATE",
-        weight: 1,
+        ..deleted("DELETE FROM link_tags", "link_tags", "tag_seq, link_seq", "tag_seq", "link_seq")
     }],
     delete: "DELETE FROM tags WHERE seq",
 };
@@ -94,12 +78,12 @@ const FOLDERS: Kind = Kind {
     find: ("SELECT d.seq, CAST(0 AS BIGINT) FROM folders d WHERE d.workspace_seq = ", " LIMIT 1"),
     lock: " FOR UPDATE SKIP LOCKED",
     references: &[References {
-        remove: (
-            "UPDATE links SET folder_id = NULL WHERE seq IN (SELECT l.seq FROM links l
-             WHERE l.folder_id = (SELECT d.id FROM folders d WHERE d.seq = ",
-            ") ORDER BY l.seq LIMIT ",
-        ),
-        lock: " FOR UPDATE",
+        remove: "UPDATE links SET folder_id = NULL",
+        from: "links JOIN folders d ON d.id = links.folder_id",
+        key: "links.seq",
+        to: "d.seq",
+        order: "links.seq",
+        lock: " FOR UPDATE OF links",
         weight: 1,
     }],
     delete: "DELETE FROM folders WHERE seq",
@@ -108,24 +92,14 @@ const FOLDERS: Kind = Kind {
 const WEBHOOKS: Kind = Kind {
     find: ("SELECT h.seq, CAST(0 AS BIGINT) FROM webhooks h WHERE h.workspace_seq = ", " LIMIT 1"),
     lock: " FOR UPDATE SKIP LOCKED",
-    references: &[References {
-        remove: (
-            "DELETE FROM webhook_deliveries WHERE seq IN (SELECT d.seq FROM webhook_deliveries d WHERE d.webhook_seq = ",
-            " ORDER BY d.seq LIMIT ",
-        ),
-        ..DELIVERIES
-    }],
+    references: &[References { to: "webhook_seq", order: "seq", ..DELIVERIES }],
     delete: "DELETE FROM webhooks WHERE seq",
 };
 
 /// The deliveries of an event, each with up to ten attempts.
 const DELIVERIES: References = References {
-    remove: (
-        "DELETE FROM webhook_deliveries WHERE seq IN (SELECT d.seq FROM webhook_deliveries d WHERE d.event_seq = ",
-        " ORDER BY d.webhook_seq, d.seq LIMIT ",
-    ),
-    lock: "",
     weight: LARGE,
+    ..deleted("DELETE FROM webhook_deliveries", "webhook_deliveries", "seq", "event_seq", "webhook_seq, seq")
 };
 
 /// Events from before an instant.
@@ -179,7 +153,7 @@ impl Store {
         }
         let mut transaction = self.begin().await?;
         let mut sql = find();
-        sql.lock(self.dialect, kind.lock);
+        sql.lock(kind.lock);
         let found = sql.all(&mut *transaction).await?;
         let (mut left, mut bytes, mut emptied) = (ROWS_PER_STEP, 0, Vec::new());
         'found: for row in &found {
@@ -188,13 +162,15 @@ impl Store {
             if bytes > BYTES_PER_STEP && !emptied.is_empty() {
                 break;
             }
-            for References { remove, lock, weight } in kind.references {
+            for References { remove, from, key, to, order, lock, weight } in kind.references {
                 let most = left / weight;
                 if most <= 0 {
                     break 'found;
                 }
-                let mut sql = Sql::new(remove.0);
-                sql.bind(seq).push(remove.1).bind(most).lock(self.dialect, lock).push(")");
+                let mut sql = Sql::new(remove);
+                sql.push(" WHERE (").push(key).push(") IN (SELECT ").push(key).push(" FROM ").push(from);
+                sql.push(" WHERE ").push(to).push(" = ").bind(seq).push(" ORDER BY ").push(order);
+                sql.push(" LIMIT ").bind(most).lock(lock).push(")");
                 let removed = sql.execute(&mut *transaction).await?.cast_signed();
                 if removed >= most {
                     break 'found;
@@ -206,7 +182,7 @@ impl Store {
         }
         if !emptied.is_empty() {
             let mut sql = Sql::new(kind.delete);
-            sql.in_numbers(self.dialect, &emptied);
+            sql.in_numbers(&emptied);
             sql.execute(&mut *transaction).await?;
         }
         transaction.commit().await?;

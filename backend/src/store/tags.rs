@@ -7,10 +7,10 @@ use sqlx::Row;
 use sqlx::any::AnyRow;
 
 use super::labels::{Label, folded};
-use super::link_conflict::LinkConflict;
 use super::reader::Queries;
 use super::sql::Sql;
-use super::{Dialect, StoreError, Transaction, Workspace, from_json, to_json};
+use super::{StoreError, Transaction, Workspace, from_json, to_json};
+use crate::domain::conflict::Conflict;
 use crate::domain::link::Link;
 use crate::domain::tag::{Tag, TagSelection};
 
@@ -18,9 +18,8 @@ use crate::domain::tag::{Tag, TagSelection};
 pub(super) async fn resolve_tags<'a>(
     transaction: &mut Transaction,
     workspace: &Workspace,
-    dialect: Dialect,
     selections: impl Iterator<Item = Option<&'a TagSelection>>,
-) -> Result<Vec<Result<Vec<Tag>, LinkConflict>>, StoreError> {
+) -> Result<Vec<Result<Vec<Tag>, Conflict>>, StoreError> {
     let selections: Vec<_> = selections.collect();
     let (mut ids, mut names) = (BTreeSet::new(), BTreeSet::new());
     for selection in selections.iter().flatten() {
@@ -34,15 +33,15 @@ pub(super) async fn resolve_tags<'a>(
             continue;
         }
         let mut sql = Sql::new("SELECT g.seq, g.id, g.name, g.color FROM ");
-        sql.each(dialect, to_json("tags", &wanted)?);
+        sql.each(to_json("tags", &wanted)?);
         sql.push(" CROSS JOIN tags g WHERE g.workspace_seq = ").bind(workspace.seq).push(" AND ");
         if by_id {
             sql.push("g.id")
         } else {
-            sql.folded(dialect, "g.name")
+            sql.folded("g.name")
         };
         // Keeps the tags until the links that carry them are written. A tag is deleted by an update.
-        sql.push(" = value->>0").lock(dialect, " FOR SHARE OF g");
+        sql.push(" = value->>0").lock(" FOR SHARE OF g");
         for row in sql.all(&mut **transaction).await? {
             existing.insert(row.try_get::<i64, _>("seq")?, Tag::read(&row)?);
         }
@@ -60,7 +59,7 @@ pub(super) async fn resolve_tags<'a>(
             with_names.map(|names| found("tagNames", names, |name| by_name.get(&name.to_ascii_lowercase())));
         let positions = match (with_ids.transpose()?, with_names.transpose()?) {
             (Some(with_ids), Some(with_names)) if with_ids != with_names => {
-                return Err(LinkConflict::OtherTags(ids.as_ref().map_or("tagIds", |ids| ids.field)));
+                return Err(Conflict::OtherTags(ids.as_ref().map_or("tagIds", |ids| ids.field)));
             }
             (with_ids, with_names) => with_ids.or(with_names).unwrap_or_default(),
         };
@@ -74,7 +73,7 @@ fn found<'a>(
     field: &'static str,
     values: &[String],
     position: impl Fn(&str) -> Option<&'a usize>,
-) -> Result<BTreeSet<usize>, LinkConflict> {
+) -> Result<BTreeSet<usize>, Conflict> {
     let (mut found, mut unknown) = (BTreeSet::new(), Vec::new());
     for value in values {
         match position(value) {
@@ -82,7 +81,7 @@ fn found<'a>(
             None => unknown.push(value.clone()),
         }
     }
-    if unknown.is_empty() { Ok(found) } else { Err(LinkConflict::Unknown { field, values: unknown }) }
+    if unknown.is_empty() { Ok(found) } else { Err(Conflict::Unknown { field, values: unknown }) }
 }
 
 /// The tags of links, in one row: who has which tag, and each tag once. To read a row for each tag of each link takes longer than to
@@ -93,30 +92,25 @@ impl TagsOfLinks {
     /// None without links.
     pub(super) async fn find(
         connection: &mut impl Queries,
-        dialect: Dialect,
         links: &[i64],
     ) -> Result<Option<Self>, StoreError> {
         if links.is_empty() {
             return Ok(None);
         }
-        let (assigned, tags) = match dialect {
-            Dialect::Sqlite => (
-                "SELECT (SELECT json_group_array(json_array(lt.tag_seq, lt.link_seq)) FROM link_tags lt WHERE lt.link_seq",
-                "), (SELECT json_group_array(json_array(g.seq, g.id, g.name, g.color)) FROM tags g ",
-            ),
-            Dialect::Postgres => (
-                "SELECT (SELECT CAST(COALESCE(json_agg(json_build_array(lt.tag_seq, lt.link_seq)), '[]') AS TEXT)
-                 FROM link_tags lt WHERE lt.link_seq",
-                "), (SELECT CAST(COALESCE(json_agg(json_build_array(g.seq, g.id, g.name, g.color)), '[]') AS TEXT)
-                 FROM tags g ",
-            ),
-        };
-        let mut sql = Sql::new(assigned);
-        sql.in_numbers(dialect, links).push(tags);
+        let mut sql = Sql::by(
+            "SELECT (SELECT json_group_array(json_array(lt.tag_seq, lt.link_seq)) FROM link_tags lt WHERE lt.link_seq",
+            "SELECT (SELECT CAST(COALESCE(json_agg(json_build_array(lt.tag_seq, lt.link_seq)), '[]') AS TEXT)
+             FROM link_tags lt WHERE lt.link_seq",
+        );
+        sql.in_numbers(links).push_by(
+            "), (SELECT json_group_array(json_array(g.seq, g.id, g.name, g.color)) FROM tags g ",
+            "), (SELECT CAST(COALESCE(json_agg(json_build_array(g.seq, g.id, g.name, g.color)), '[]') AS TEXT)
+             FROM tags g ",
+        );
         sql.push(
             "WHERE g.workspace_seq > 0 AND g.seq IN (SELECT lt.tag_seq FROM link_tags lt WHERE lt.link_seq",
         );
-        sql.in_numbers(dialect, links).push("))");
+        sql.in_numbers(links).push("))");
         Ok(connection.all(sql).await?.pop().map(Self))
     }
 
@@ -141,7 +135,6 @@ impl TagsOfLinks {
 /// Stores the tags of links.
 pub(super) async fn add_tags<'a>(
     transaction: &mut Transaction,
-    dialect: Dialect,
     links: impl Iterator<Item = &'a Link>,
 ) -> Result<(), StoreError> {
     let pairs: Vec<(&str, &str)> =
@@ -150,7 +143,7 @@ pub(super) async fn add_tags<'a>(
         return Ok(());
     }
     let mut sql = Sql::new("INSERT INTO link_tags (link_seq, tag_seq) SELECT l.seq, g.seq FROM ");
-    sql.each(dialect, to_json("tags of links", &pairs)?);
+    sql.each(to_json("tags of links", &pairs)?);
     sql.push(" CROSS JOIN links l CROSS JOIN tags g WHERE l.id = value->>0 AND g.id = value->>1");
     sql.execute(&mut **transaction).await?;
     Ok(())
@@ -159,7 +152,6 @@ pub(super) async fn add_tags<'a>(
 /// The ids among `ids` that are folders of the workspace.
 pub(super) async fn known_folders(
     transaction: &mut Transaction,
-    dialect: Dialect,
     workspace: &Workspace,
     ids: impl Iterator<Item = &str>,
 ) -> Result<HashSet<String>, StoreError> {
@@ -168,8 +160,14 @@ pub(super) async fn known_folders(
         return Ok(HashSet::new());
     }
     let mut sql = Sql::new("SELECT d.id FROM folders d WHERE d.workspace_seq = ");
-    sql.bind(workspace.seq).push(" AND d.id IN ").texts(dialect, &ids.into_iter().collect::<Vec<_>>());
+    sql.bind(workspace.seq).push(" AND d.id IN ").texts(&ids.into_iter().collect::<Vec<_>>());
     // Keeps the folders until the links that name them are written. A folder is deleted by an update.
-    sql.lock(dialect, " FOR SHARE OF d");
+    sql.lock(" FOR SHARE OF d");
     sql.all(&mut **transaction).await?.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}
+
+/// The conflict of a link whose folder is not among `known`.
+pub(super) fn unknown_folder(folder: Option<&String>, known: &HashSet<String>) -> Option<Conflict> {
+    let unknown = folder.filter(|folder| !known.contains(*folder))?;
+    Some(Conflict::Unknown { field: "folderId", values: vec![unknown.clone()] })
 }

@@ -9,17 +9,13 @@ use indexmap::IndexSet;
 use sqlx::Row;
 
 use super::sql::Sql;
-use super::webhooks::WebhookConflict;
-use super::{Dialect, Store, StoreError, Transaction, Workspace, from_json, to_json};
+use super::{Store, StoreError, Transaction, Workspace, from_json, to_json};
+use crate::domain::conflict::Conflict;
 use crate::domain::event::Trigger;
-use crate::domain::scope::Scope;
+use crate::domain::scope::{Scope, ScopeKind};
 
-/// The ids in a request that belong to links and folders of the workspace.
-pub(super) struct KnownIds {
-    /// The ids of links by their ids, and by `ext_` and their external ids.
-    links: HashMap<String, String>,
-    folders: HashMap<String, String>,
-}
+/// The ids of links by their ids, and by `ext_` and their external ids, and those of folders.
+pub(super) type KnownIds = HashMap<String, String>;
 
 impl Store {
     /// Finds links and folders. A webhook may have many, so the caller reads them before its transaction.
@@ -29,79 +25,50 @@ impl Store {
         link_ids: &[String],
         folder_ids: &[String],
     ) -> Result<KnownIds, StoreError> {
-        let found = async |ids: &[String], query: Sql| -> Result<HashMap<String, String>, StoreError> {
-            if ids.is_empty() {
-                return Ok(HashMap::new());
-            }
-            let rows = query.all(&self.read).await?;
-            rows.iter().map(|row| Ok((row.try_get("named")?, row.try_get("id")?))).collect()
-        };
-        Ok(KnownIds {
-            links: found(link_ids, links(self.dialect, workspace, link_ids)).await?,
-            folders: found(folder_ids, folders(self.dialect, workspace, folder_ids)).await?,
-        })
+        if link_ids.is_empty() && folder_ids.is_empty() {
+            return Ok(KnownIds::new());
+        }
+        let rows = known(workspace, link_ids, folder_ids).all(&self.read).await?;
+        rows.iter().map(|row| Ok((row.try_get("named")?, row.try_get("id")?))).collect()
     }
 }
 
-fn folders(dialect: Dialect, workspace: &Workspace, ids: &[String]) -> Sql {
-    let mut sql = Sql::new("SELECT d.id AS named, d.id FROM folders d WHERE d.workspace_seq = ");
-    sql.bind(workspace.seq).push(" AND d.id").in_texts(dialect, ids);
-    sql
-}
-
-/// The links with these ids, or with the external ids after `ext_`.
-fn links(dialect: Dialect, workspace: &Workspace, ids: &[String]) -> Sql {
-    let external: Vec<&str> = ids.iter().filter_map(|id| id.strip_prefix("ext_")).collect();
+fn known(workspace: &Workspace, link_ids: &[String], folder_ids: &[String]) -> Sql {
+    let external: Vec<&str> = link_ids.iter().filter_map(|id| id.strip_prefix("ext_")).collect();
     // With OR, or without the plus sign, SQLite would read all links of the workspace.
     let mut sql = Sql::new("SELECT l.id AS named, l.id FROM links l WHERE +l.workspace_seq = ");
-    sql.bind(workspace.seq).push(" AND l.id").in_texts(dialect, ids);
+    sql.bind(workspace.seq).push(" AND l.id").in_texts(link_ids);
     sql.push(
         " UNION ALL SELECT 'ext_' || l.external_id AS named, l.id FROM links l WHERE l.workspace_seq = ",
     );
-    sql.bind(workspace.seq).push(" AND l.external_id").in_texts(dialect, &external);
+    sql.bind(workspace.seq).push(" AND l.external_id").in_texts(&external);
+    sql.push(" UNION ALL SELECT d.id AS named, d.id FROM folders d WHERE d.workspace_seq = ");
+    sql.bind(workspace.seq).push(" AND d.id").in_texts(folder_ids);
     sql
 }
 
-impl KnownIds {
-    /// The scope with the ids of links in place of external ids, and each id once. Ids of the scope that the webhook already
-    /// has may be unknown, because their links and folders may be deleted.
-    pub(super) fn resolve(&self, scope: &Scope, present: &Scope) -> Result<Scope, WebhookConflict> {
-        match scope {
-            Scope::Workspace => Ok(Scope::Workspace),
-            Scope::Links(ids) => resolved("linkIds", ids, &self.links, present.link_ids()).map(Scope::Links),
-            Scope::Folders(ids) => {
-                resolved("folderIds", ids, &self.folders, present.folder_ids()).map(Scope::Folders)
-            }
-        }
-    }
-}
-
-fn resolved(
-    field: &'static str,
-    ids: &[String],
-    known: &HashMap<String, String>,
-    present: &[String],
-) -> Result<Vec<String>, WebhookConflict> {
-    let present: HashSet<&String> = present.iter().collect();
-    let (mut resolved, mut unknown) = (IndexSet::new(), IndexSet::new());
-    for id in ids {
+/// The scope with the ids of links in place of external ids, and each id once. Ids of the scope that the webhook already
+/// has may be unknown, because their links and folders may be deleted.
+pub(super) fn resolve(known: &KnownIds, scope: &Scope, present: &Scope) -> Result<Scope, Conflict> {
+    let present: HashSet<&String> = present.ids_of(scope.kind).iter().collect();
+    let (mut ids, mut unknown) = (IndexSet::new(), IndexSet::new());
+    for id in &scope.ids {
         match known.get(id).or_else(|| present.get(id).copied()) {
-            Some(id) => resolved.insert(id.clone()),
+            Some(id) => ids.insert(id.clone()),
             None => unknown.insert(id.clone()),
         };
     }
     if unknown.is_empty() {
-        Ok(resolved.into_iter().collect())
-    } else {
-        Err(WebhookConflict::Unknown { field, ids: unknown.into_iter().collect() })
+        return Ok(Scope { kind: scope.kind, ids: ids.into_iter().collect() });
     }
+    let field = if scope.kind == ScopeKind::Links { "linkIds" } else { "folderIds" };
+    Err(Conflict::UnknownInScope { field, ids: unknown.into_iter().collect() })
 }
 
 /// The enabled webhooks of a workspace that receive events of one type about a link. They are kept from being deleted until the transaction
 /// ends.
 pub(super) async fn listeners(
     transaction: &mut Transaction,
-    dialect: Dialect,
     workspace_seq: i64,
     trigger: Trigger,
     link_id: &str,
@@ -118,7 +85,7 @@ pub(super) async fn listeners(
          JOIN folders f ON f.workspace_seq = l.workspace_seq AND f.id = l.folder_id
          JOIN webhook_scopes s ON s.id = f.id WHERE s.webhook_seq = h.seq AND l.id = ",
     );
-    sql.bind(link_id.to_owned()).push("))) ORDER BY h.seq").lock(dialect, " FOR KEY SHARE OF h");
+    sql.bind(link_id.to_owned()).push("))) ORDER BY h.seq").lock(" FOR KEY SHARE OF h");
     let mut listeners = Vec::new();
     for row in sql.all(&mut **transaction).await? {
         let triggers: Vec<Trigger> = from_json("webhook triggers", &row.try_get::<String, _>("triggers")?)?;
@@ -132,24 +99,20 @@ pub(super) async fn listeners(
 /// Stores the ids of a webhook's scope in place of the earlier ones.
 pub(super) async fn store_scope(
     transaction: &mut Transaction,
-    dialect: Dialect,
     webhook_seq: i64,
     scope: &Scope,
 ) -> Result<(), StoreError> {
-    let ids: &[String] = match scope {
-        Scope::Workspace => &[],
-        Scope::Links(ids) | Scope::Folders(ids) => ids,
-    };
+    let ids = &scope.ids;
     let mut sql = Sql::new("DELETE FROM webhook_scopes WHERE webhook_seq = ");
-    sql.bind(webhook_seq).push(" AND id NOT IN ").texts(dialect, ids);
+    sql.bind(webhook_seq).push(" AND id NOT IN ").texts(ids);
     sql.execute(&mut **transaction).await?;
     if ids.is_empty() {
         return Ok(());
     }
     let ids: Vec<[&String; 1]> = ids.iter().map(|id| [id]).collect();
     let mut sql = Sql::new("INSERT INTO webhook_scopes (id, webhook_seq) SELECT value->>0, CAST(");
-    sql.bind(webhook_seq).push(" AS BIGINT) FROM ").each(dialect, to_json("webhook scope", &ids)?);
-    sql.in_order(dialect).push(" ON CONFLICT DO NOTHING");
+    sql.bind(webhook_seq).push(" AS BIGINT) FROM ").each(to_json("webhook scope", &ids)?);
+    sql.in_order().push(" ON CONFLICT DO NOTHING");
     sql.execute(&mut **transaction).await?;
     Ok(())
 }
@@ -163,7 +126,7 @@ mod tests {
     async fn links_are_found_by_index() {
         let sample = Sample::new().await;
         let ids = ["link_1", "ext_1"].map(str::to_owned);
-        let steps = links(Dialect::Sqlite, &sample.workspace, &ids).steps(&sample.store.write).await;
+        let steps = known(&sample.workspace, &ids, &[]).steps(&sample.store.write).await;
         for condition in ["(id=?)", "(workspace_seq=? AND external_id=?)"] {
             let is_found = |step: &String| step.starts_with("SEARCH l USING") && step.ends_with(condition);
             assert!(steps.iter().any(is_found), "{steps:?}");

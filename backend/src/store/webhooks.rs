@@ -8,14 +8,14 @@ use jiff::Timestamp;
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
-use super::sql::Sql;
-use super::webhook_scope::store_scope;
+use super::sql::{Sql, values};
+use super::webhook_scope::{resolve, store_scope};
 use super::{Store, StoreError, Transaction, Workspace, from_json, instant_of, optional_instant_of, to_json};
 use crate::domain::change::Change;
+use crate::domain::conflict::Conflict;
 use crate::domain::event::Trigger;
 use crate::domain::ids;
-use crate::domain::scope::{InvalidScope, Scope, ScopeInput};
-use crate::domain::when::rfc3339;
+use crate::domain::scope::{Scope, ScopeInput, ScopeKind};
 
 /// A webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,30 +33,6 @@ pub(crate) struct Webhook {
     pub(crate) created_at: Timestamp,
 }
 
-/// The reason why a webhook was not created or changed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum WebhookConflict {
-    /// The workspace already has a webhook with this URL.
-    #[error("A Webhook with this URL already exists.")]
-    Url,
-    /// The workspace has the maximum number of webhooks.
-    #[error("A workspace has at most {0} webhooks.")]
-    TooMany(u32),
-    /// The scope of the webhook and the fields of the request do not fit.
-    #[error(transparent)]
-    Scope(#[from] InvalidScope),
-    /// The field names links or folders that the workspace does not have.
-    #[error("Invalid {field} detected: {}", .ids.join(", "))]
-    Unknown { field: &'static str, ids: Vec<String> },
-    /// The secret before the current one was promised to sign deliveries until this instant.
-    #[error(
-        "The previous secret signs deliveries until {}. Rotate after that, or with overlapSeconds 0, which ends all previous \
-         secrets at once.",
-        rfc3339(*.0)
-    )]
-    Overlap(Timestamp),
-}
-
 /// A webhook to be created.
 #[derive(Clone, Debug)]
 pub(crate) struct NewWebhook {
@@ -65,20 +41,6 @@ pub(crate) struct NewWebhook {
     pub(crate) secret: Option<String>,
     pub(crate) triggers: Vec<Trigger>,
     pub(crate) scope: ScopeInput,
-}
-
-#[cfg(test)]
-impl NewWebhook {
-    /// Of the clicks of all links.
-    pub(crate) fn of_clicks() -> Self {
-        Self {
-            name: "rx".to_owned(),
-            url: "https://rx.test/".to_owned(),
-            secret: None,
-            triggers: vec![Trigger::Clicked],
-            scope: ScopeInput::default(),
-        }
-    }
 }
 
 /// The fields of a webhook in a request. None keeps a field.
@@ -91,18 +53,10 @@ pub(crate) struct WebhookInput {
     pub(crate) disabled: Option<bool>,
 }
 
-/// A webhook before and after an update.
-#[derive(Clone, Debug)]
-pub(crate) struct ChangedWebhook {
-    pub(crate) before: Webhook,
-    pub(crate) after: Webhook,
-}
-
 /// The number of the latest click, from which a webhook begins to hear of clicks.
 const LATEST: &str = "(SELECT COALESCE(MAX(c.seq), 0) FROM clicks c)";
 
-const WEBHOOKS: &str =
-    "SELECT h.seq, h.id, h.name, h.url, h.secret, h.triggers, h.link_scope, h.link_ids, h.folder_ids,
+const WEBHOOKS: &str = "SELECT h.seq, h.id, h.name, h.url, h.secret, h.triggers, h.link_scope, h.scope_ids,
     h.disabled_at, h.old_secret_until, h.created_at FROM webhooks h WHERE h.workspace_seq = ";
 
 impl Store {
@@ -116,35 +70,33 @@ impl Store {
     ) -> Result<Webhook, StoreError> {
         let id = ids::sortable("wh_", now);
         let secret = new.secret.clone().unwrap_or_else(ids::webhook_secret);
-        let scope = new.scope.applied_to(&Scope::Workspace).map_err(WebhookConflict::from)?;
-        let known = self.known_ids(workspace, scope.link_ids(), scope.folder_ids()).await?;
-        let scope = known.resolve(&scope, &Scope::Workspace)?;
-        let (scope, link_ids, folder_ids) = scope_columns(&scope)?;
+        let scope = new.scope.applied_to(&Scope::WORKSPACE)?;
+        let ids = [ScopeKind::Links, ScopeKind::Folders].map(|kind| scope.ids_of(kind));
+        let scope = resolve(&self.known_ids(workspace, ids[0], ids[1]).await?, &scope, &Scope::WORKSPACE)?;
+        let scope_ids = to_json("webhook scope", &scope.ids)?;
         let triggers = to_json("webhook triggers", &new.triggers)?;
         let mut transaction = self.begin_alone(workspace).await?;
         let mut sql = Sql::new("SELECT COUNT(*) FROM webhooks h WHERE h.workspace_seq = ");
         sql.bind(workspace.seq);
         let full = sql.number(&mut *transaction).await? >= i64::from(most);
         let mut sql = Sql::new(
-            "INSERT INTO webhooks (id, workspace_seq, name, url, secret, triggers, link_scope, link_ids, folder_ids,
+            "INSERT INTO webhooks (id, workspace_seq, name, url, secret, triggers, link_scope, scope_ids,
              created_at) VALUES ",
         );
-        sql.rows(&[()], |row, ()| {
-            row.bind(id.clone()).bind(workspace.seq).bind(new.name.clone()).bind(new.url.clone());
-            row.bind(secret.clone()).bind(triggers.clone()).bind(scope.to_owned());
-            row.bind(link_ids.clone()).bind(folder_ids.clone()).bind(now.as_millisecond());
-        });
+        let (name, url, now) = (new.name.clone(), new.url.clone(), now.as_millisecond());
+        let kind = scope.kind.name().to_owned();
+        values!(sql, id.clone(), workspace.seq, name, url, secret, triggers, kind, scope_ids, now);
         sql.push(" ON CONFLICT DO NOTHING");
         if sql.execute(&mut *transaction).await? == 0 {
-            return Err(WebhookConflict::Url.into());
+            return Err(Conflict::Url.into());
         }
         if full {
-            return Err(WebhookConflict::TooMany(most).into());
+            return Err(Conflict::TooMany(most, "webhook").into());
         }
         let mut sql = Sql::new(WEBHOOKS);
         sql.bind(workspace.seq).push(" AND h.id = ").bind(id);
         let made = webhook(&sql.one(&mut *transaction).await?)?;
-        store_scope(&mut transaction, self.dialect, made.seq, &made.scope).await?;
+        store_scope(&mut transaction, made.seq, &made.scope).await?;
         if made.triggers.contains(&Trigger::Clicked) {
             let mut sql = Sql::new("UPDATE webhooks SET click_cursor = ");
             sql.push(LATEST).push(" WHERE seq = ").bind(made.seq);
@@ -179,7 +131,7 @@ impl Store {
         id: &str,
         input: &WebhookInput,
         now: Timestamp,
-    ) -> Result<Option<ChangedWebhook>, StoreError> {
+    ) -> Result<Option<Webhook>, StoreError> {
         let ids = |change: &Change<Vec<String>>| change.clone().set().unwrap_or_default();
         let (link_ids, folder_ids) = (ids(&input.scope.link_ids), ids(&input.scope.folder_ids));
         let known = self.known_ids(workspace, &link_ids, &folder_ids).await?;
@@ -187,8 +139,8 @@ impl Store {
         let Some(before) = self.lock_webhook(&mut transaction, workspace, id).await? else {
             return Ok(None);
         };
-        let scope = input.scope.applied_to(&before.scope).map_err(WebhookConflict::from);
-        let scope = known.resolve(&scope?, &before.scope)?;
+        let scope = input.scope.applied_to(&before.scope)?;
+        let scope = resolve(&known, &scope, &before.scope)?;
         let after = Webhook {
             name: input.name.as_ref().unwrap_or(&before.name).clone(),
             url: input.url.as_ref().unwrap_or(&before.url).clone(),
@@ -203,10 +155,10 @@ impl Store {
         };
         if after != before {
             write(&mut transaction, &before, &after).await?;
-            store_scope(&mut transaction, self.dialect, after.seq, &after.scope).await?;
+            store_scope(&mut transaction, after.seq, &after.scope).await?;
             transaction.commit().await?;
         }
-        Ok(Some(ChangedWebhook { before, after }))
+        Ok(Some(after))
     }
 
     /// Replaces the secret of a webhook. During the overlap, the previous secret also signs deliveries. Without an overlap,
@@ -231,7 +183,7 @@ impl Store {
         } else {
             // There is one previous secret. Receivers that know only that one rely on it until its overlap ends.
             if let Some(ends) = webhook.old_secret_until.filter(|ends| *ends > now) {
-                return Err(WebhookConflict::Overlap(ends).into());
+                return Err(Conflict::Overlap(ends).into());
             }
             let ends = now.saturating_add(overlap).unwrap_or(Timestamp::MAX);
             sql.push(", old_secret = secret, old_secret_until = ").bind(ends.as_millisecond());
@@ -254,7 +206,7 @@ impl Store {
         let mut sql = Sql::new(WEBHOOKS);
         sql.bind(workspace.seq).push(" AND h.id = ").bind(id.to_owned());
         // Deliveries to the webhook may be written meanwhile.
-        sql.lock(self.dialect, " FOR NO KEY UPDATE OF h");
+        sql.lock(" FOR NO KEY UPDATE OF h");
         sql.optional(&mut **transaction).await?.as_ref().map(webhook).transpose()
     }
 
@@ -271,12 +223,11 @@ impl Store {
 }
 
 async fn write(transaction: &mut Transaction, before: &Webhook, after: &Webhook) -> Result<(), StoreError> {
-    let (scope, link_ids, folder_ids) = scope_columns(&after.scope)?;
     let mut sql = Sql::new("UPDATE webhooks SET name = ");
     sql.bind(after.name.clone()).push(", url = ").bind(after.url.clone());
     sql.push(", triggers = ").bind(to_json("webhook triggers", &after.triggers)?);
-    sql.push(", link_scope = ").bind(scope.to_owned());
-    sql.push(", link_ids = ").bind(link_ids).push(", folder_ids = ").bind(folder_ids);
+    sql.push(", link_scope = ").bind(after.scope.kind.name().to_owned());
+    sql.push(", scope_ids = ").bind(to_json("webhook scope", &after.scope.ids)?);
     if before.disabled_at.is_some() && after.disabled_at.is_none() {
         sql.push(", failing_since = NULL");
     }
@@ -289,23 +240,15 @@ async fn write(transaction: &mut Transaction, before: &Webhook, after: &Webhook)
     sql.push(", disabled_at = ").bind(after.disabled_at.map(Timestamp::as_millisecond));
     sql.push(" WHERE seq = ").bind(after.seq);
     let written = sql.execute(&mut **transaction).await;
-    written.map_err(|error| StoreError::or_taken(error, WebhookConflict::Url))?;
+    written.map_err(|error| StoreError::or_taken(error, Conflict::Url))?;
     Ok(())
-}
-
-fn scope_columns(scope: &Scope) -> Result<(&'static str, String, String), StoreError> {
-    let ids = |ids: &[String]| to_json("webhook scope", &ids);
-    Ok((scope.kind().name(), ids(scope.link_ids())?, ids(scope.folder_ids())?))
 }
 
 fn webhook(row: &AnyRow) -> Result<Webhook, StoreError> {
     let text = |column: &str| row.try_get::<String, _>(column);
-    let scope = match text("link_scope")?.as_str() {
-        "workspace" => Scope::Workspace,
-        "links" => Scope::Links(from_json("webhook scope", &text("link_ids")?)?),
-        "folders" => Scope::Folders(from_json("webhook scope", &text("folder_ids")?)?),
-        other => return Err(StoreError::corrupt("webhook scope", &other)),
-    };
+    let kind = ScopeKind::from_name(&text("link_scope")?);
+    let kind = kind.ok_or_else(|| StoreError::corrupt("webhook scope", &"unknown kind"))?;
+    let scope = Scope { kind, ids: from_json("webhook scope", &text("scope_ids")?)? };
     Ok(Webhook {
         seq: row.try_get("seq")?,
         id: text("id")?,

@@ -122,12 +122,12 @@ async fn what_cannot_be_understood_is_refused_by_name(database: Database) {
         (
             "start=yonder",
             "custom: start: Invalid date: expected RFC 3339 such as 2026-01-05T10:00:00Z, a day such as 2026-01-05, or a \
-             time such as 24 hours ago, 1 day and 2 hours ago, last 7 days, in 2 hours, now, today or yesterday",
+             time such as 24 hours ago, 1 day 2 hours ago, last 7 days, in 2 hours, now, today or yesterday",
         ),
         (
             "end=24+hours",
             "custom: end: Invalid date: expected RFC 3339 such as 2026-01-05T10:00:00Z, a day such as 2026-01-05, or a \
-             time such as 24 hours ago, 1 day and 2 hours ago, last 7 days, in 2 hours, now, today or yesterday",
+             time such as 24 hours ago, 1 day 2 hours ago, last 7 days, in 2 hours, now, today or yesterday",
         ),
         ("start=1+hour+ago&end=2+hours+ago", "custom: start: Invalid range: start is after end"),
         ("timezone=Mars/Base", "custom: timezone: Invalid IANA time zone"),

@@ -82,9 +82,9 @@ fn what_is_wrong_on_the_command_line_is_named() {
         ),
         (
             &["keys", "create", "--plan", "gold"],
-            "backend: --plan gold: no such plan. Expected free, pro, business, advanced or enterprise; --plans changes them",
+            "backend: --plan gold: no such plan. Expected one of free, pro, business, advanced, enterprise; --plans changes them",
         ),
-        (&["keys", "create", "--plan", "pro", "--plans", "free,gold"], "Expected free or gold"),
+        (&["keys", "create", "--plan", "pro", "--plans", "free,gold"], "Expected one of free, gold"),
         (&["keys", "create", "--plan", "enterprise"], no_quota),
         (&["keys", "create", "--plan", "enterprise", "--limits", "analytics=20/second"], no_quota),
         (&["keys", "revoke", "key_nobody"], "no active key has the id key_nobody"),

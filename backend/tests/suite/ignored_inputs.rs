@@ -76,7 +76,7 @@ async fn null_and_an_empty_text_are_no_value_in_every_field(database: Database) 
         let written_back = service.patch(&path, &json!({"disabledAt": disabled["disabledAt"]})).await.body;
         assert_eq!(written_back["disabledAt"], disabled["disabledAt"]);
         let enabled = service.patch(&path, &json!({"disabledAt": nothing})).await.body;
-        assert_eq!((&enabled["disabledAt"], &enabled["changed"]), (&json!(null), &json!(["disabled"])));
+        assert_eq!(enabled["disabledAt"], json!(null));
         let both = json!({"disabledAt": nothing, "disabled": true});
         assert_eq!(service.patch(&path, &both).await.error().2, "custom: disabledAt: Differs from disabled");
     }
@@ -316,16 +316,18 @@ async fn a_filter_by_address_keeps_its_commas_and_its_end(database: Database) {
     }
     service.backend.flush_clicks().await;
     //  filter, and the clicks
-    let table = [
-        ("https://example.com/?a=1", 1),
-        ("https://example.com/?a=1,2", 1),
-        ("https://example.com/?a=1,https://example.com/?a=1,2", 2),
-        ("-https://example.com/?a=1,2", 2),
-        (&long[..2_048], 1),
+    let table: [(&[&str], i64); 5] = [
+        (&["https://example.com/?a=1"], 1),
+        (&["https://example.com/?a=1,2"], 1),
+        (&["https://example.com/?a=1", "https://example.com/?a=1,2"], 2),
+        (&["-https://example.com/?a=1,2"], 2),
+        (&[&long[..2_048]], 1),
     ];
-    for (url, clicks) in table {
-        let url = url.replace('?', "%3F").replace('=', "%3D");
-        assert_eq!(service.get(&format!("/analytics?url={url}")).await.body["clicks"], clicks, "{url}");
+    for (urls, clicks) in table {
+        let url = |url: &&str| format!("url={}", url.replace('?', "%3F").replace('=', "%3D"));
+        let query: Vec<String> = urls.iter().map(url).collect();
+        let answer = service.get(&format!("/analytics?{}", query.join("&"))).await;
+        assert_eq!(answer.body["clicks"], clicks, "{query:?}");
     }
     let message = "too_big: url: Too big: expected string to have <=2048 characters";
     assert_eq!(service.get(&format!("/analytics?url={long}")).await.error().2, message);

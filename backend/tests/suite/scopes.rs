@@ -85,7 +85,7 @@ async fn a_scope_is_not_parsed_for_an_event(database: Database) {
     let link = service.link(&json!({"url": "https://example.com", "key": "a"})).await;
     scoped(&service, &receiver, &link).await;
     let mut connection = service.database().connect().await;
-    connection.execute("UPDATE webhooks SET link_ids = 'not JSON'").await.unwrap();
+    connection.execute("UPDATE webhooks SET scope_ids = 'not JSON'").await.unwrap();
     service.patch(&format!("/links/{}", link["id"].as_str().unwrap()), &json!({"title": "t"})).await;
     assert_eq!(keys(&mut receiver, 1).await, ["a"]);
     service.follow(Method::GET, "/r/a", "curl/8").await;

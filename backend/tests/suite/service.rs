@@ -116,7 +116,7 @@ impl Service {
         let (store, now) = (open(&database, &setup, &click_log).await, clock.clock().now());
         let (workspace, key) = make_workspace(&store, "first", now).await;
         for domain in domains {
-            store.assign_domain(&workspace, domain, now).await.unwrap().unwrap();
+            store.assign_domain(&workspace, domain, now).await.unwrap();
         }
         let backend = Backend::start(store, clock.clock(), setup.settings.clone());
         Self { router: backend.router(), backend, clock, key, database, setup, click_log }

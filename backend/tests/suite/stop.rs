@@ -73,7 +73,7 @@ async fn a_process_whose_database_does_not_answer_ends_in_time_and_leaves_its_cl
         }
         let ended = timeout(limit, process.ended()).await;
         assert_eq!(ended, Ok(Some(code)), "{signals}: {}", fs::read_to_string(&log).unwrap());
-        logged("20 clicks of the click log could not be recorded. The next process records them").await;
+        logged("clicks of the click log that could not be recorded: 20. The next process records them").await;
         block.execute("ROLLBACK").await.unwrap();
         drop(process);
 

@@ -259,10 +259,7 @@ async fn compare_with_raw_clicks(name: &str, database: Database) {
             ),
         );
         clicked.assert_equal(from, now, what).await;
-        // A database counts the few hundred thousand clicks of a day in about a tenth of a second.
-        if hours > 24 {
-            judged.push((what, ratio));
-        }
+        judged.push((what, from_rollups));
     }
-    assert!(judged.iter().all(|(_, ratio)| *ratio >= 10.0), "{judged:.1?}");
+    assert!(judged.iter().all(|(_, took)| *took <= Duration::from_secs(1)), "{judged:.1?}");
 }

@@ -15,12 +15,13 @@ use crate::api::json_array::{JsonArray, json_array};
 use crate::api::selection::ClickQuery;
 use crate::api::state::{App, Shared};
 use crate::domain::folder::Folder;
+use crate::domain::link::Link;
 use crate::domain::public_url::PublicUrl;
 use crate::domain::tag::Tag;
 use crate::domain::when::rfc3339;
 use crate::http::error::ApiError;
 use crate::http::query::Query;
-use crate::store::{Column, Reader, TopLink};
+use crate::store::{Column, Reader, links_of};
 
 /// Size of an answer with `top_links` from which on no more links are added, in bytes. It has room for 5,000 usual ones.
 const TOP_LINKS_BYTES: usize = 8 * 1024 * 1024;
@@ -121,8 +122,9 @@ async fn analytics(State(app): State<Shared>, caller: Caller, query: Query) -> R
                 if array.len() >= TOP_LINKS_BYTES {
                     break;
                 }
-                for top in app.store.load_top_links(reader, counts).await? {
-                    array.push(&top_link(&top, &app.public_url))?;
+                let mut links = links_of(reader, counts.iter().map(|(link, _)| *link)).await?;
+                for (link, clicks) in counts.iter().filter_map(|(link, n)| Some((links.remove(link)?, *n))) {
+                    array.push(&top_link(&link, clicks, &app.public_url))?;
                 }
             }
             return Ok(array.into_response());
@@ -145,21 +147,21 @@ fn counted(fields: impl IntoIterator<Item = (&'static str, Value)>, clicks: i64)
 }
 
 /// An entry of `top_links`.
-fn top_link(top: &TopLink, public: &PublicUrl) -> Value {
+fn top_link(link: &Link, clicks: i64, public: &PublicUrl) -> Value {
     let fields = [
-        ("link", json!(top.id)),
-        ("id", json!(top.id)),
-        ("domain", json!(top.domain)),
-        ("key", json!(top.key)),
-        ("shortLink", json!(public.short_link(&top.domain, &top.key))),
-        ("url", json!(top.url)),
-        ("title", json!(top.details.title)),
-        ("comments", json!(top.details.comments)),
-        ("folderId", json!(top.folder_id)),
-        ("partnerId", json!(top.details.partner_id)),
-        ("createdAt", json!(rfc3339(top.created_at))),
+        ("link", json!(link.id)),
+        ("id", json!(link.id)),
+        ("domain", json!(link.domain)),
+        ("key", json!(link.key)),
+        ("shortLink", json!(public.short_link(&link.domain, &link.key))),
+        ("url", json!(link.url)),
+        ("title", json!(link.details.title)),
+        ("comments", json!(link.details.comments)),
+        ("folderId", json!(link.folder_id)),
+        ("partnerId", json!(link.details.partner_id)),
+        ("createdAt", json!(rfc3339(link.created_at))),
     ];
-    counted(fields, top.clicks)
+    counted(fields, clicks)
 }
 
 async fn by_columns(

@@ -14,16 +14,17 @@ use crate::api::caller::Caller;
 use crate::api::json_array::json_array;
 use crate::api::state::Shared;
 use crate::domain::change::Change;
+use crate::domain::conflict::Conflict;
 use crate::domain::link::Link;
+use crate::domain::link::LinkInput;
 use crate::domain::link_body::LinkBody;
-use crate::domain::link_input::LinkInput;
 use crate::domain::public_url::PublicUrl;
 use crate::http::error::{ApiError, Code};
 use crate::http::fields::{self, Items, join, kind};
 use crate::http::issue::Issue;
-use crate::http::json_body::{JsonBody, SizedJsonBody};
+use crate::http::json_body::JsonBody;
 use crate::http::query::Query;
-use crate::store::{LinkConflict, LinkSelector, NewLink};
+use crate::store::{LinkSelector, NewLink};
 
 /// Maximum number of links that one call creates, updates or deletes.
 pub(crate) const MAX_BULK: usize = 100;
@@ -44,7 +45,7 @@ pub(crate) enum BulkResult {
 pub(super) async fn create(
     State(app): State<Shared>,
     caller: Caller,
-    SizedJsonBody { value: body, bytes }: SizedJsonBody,
+    JsonBody { value: body, bytes }: JsonBody,
 ) -> Result<Response, ApiError> {
     let now = app.clock.now();
     let public = app.public_url.clone();
@@ -81,7 +82,7 @@ pub(super) async fn create(
 }
 
 impl BulkResult {
-    fn of(made: Result<Link, LinkConflict>, item: Value, public: &PublicUrl) -> Self {
+    fn of(made: Result<Link, Conflict>, item: Value, public: &PublicUrl) -> Self {
         match made {
             Ok(link) => Self::Made(Box::new(link.body(public))),
             Err(conflict) => {
@@ -120,7 +121,7 @@ struct BulkUpdate {
 pub(super) async fn update(
     State(app): State<Shared>,
     caller: Caller,
-    JsonBody(body): JsonBody,
+    JsonBody { value: body, .. }: JsonBody,
 ) -> Result<Response, ApiError> {
     let BulkUpdate { link_ids, external_ids: external, data } = fields::read(&body, "")?;
     let selectors = match (link_ids, external) {
@@ -143,7 +144,7 @@ pub(super) async fn update(
     if let Some((name, _)) = unique.into_iter().find(|(_, is_set)| *is_set) {
         return Err(Issue::custom("Cannot be changed for many links at once").at(&join("data", name)));
     }
-    let changed = app.store.update_links(&caller.workspace, &selectors, &input, now).await?;
+    let changed = app.store.update_links(&caller.workspace, &selectors, input, now).await?;
     for changed in &changed {
         app.link_changed(changed);
     }

@@ -8,13 +8,13 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::tag_fields::{MAX_TAGS, ShownTag, TagFields, selection};
+use super::tag_fields::{MAX_TAGS, ShownTag, selection};
 use crate::domain::change::Change;
 use crate::domain::destination::{self, MAX_PARAMETER, MAX_URL, Parameters};
 use crate::domain::ids;
 use crate::domain::key::{self, MAX_KEY};
 use crate::domain::link::DetailsInput;
-use crate::domain::link_input::LinkInput;
+use crate::domain::link::LinkInput;
 use crate::domain::when::{self, Edge};
 use crate::http::error::ApiError;
 use crate::http::fields::{
@@ -134,12 +134,9 @@ impl LinkInput {
 
     /// Checks the fields that a new link and an update have.
     fn of(fields: LinkFields, url: Change<Destination>, at: &str, now: Timestamp) -> Result<Self, ApiError> {
-        let tags = TagFields {
-            ids: fields.tag_ids.map(|Items(ids)| ids),
-            id: fields.tag_id.map(|Items(ids)| ids),
-            names: fields.tag_names.map(|Items(names)| names),
-            shown: fields.tags.map(|List(tags)| tags),
-        };
+        let ids = |change: Change<Items<MAX_TAGS>>| change.map(|Items(ids)| ids);
+        let shown = fields.tags.map(|List(tags)| tags);
+        let tags = selection(ids(fields.tag_ids), ids(fields.tag_id), ids(fields.tag_names), shown, at)?;
         let parameters = [
             ("utm_source", fields.utm_source),
             ("utm_medium", fields.utm_medium),
@@ -166,7 +163,7 @@ impl LinkInput {
             tenant_id: fields.tenant_id.text(),
             folder_id: fields.folder_id.text(),
             archived: fields.archived.or_default(),
-            tags: selection(tags, at)?,
+            tags,
             parameters: Parameters::of(parameters.map(|(name, change)| (name, change.text()))),
             details: DetailsInput {
                 do_index: fields.do_index.or_default(),

@@ -5,10 +5,9 @@ pub(crate) mod fields;
 pub(crate) mod selectors;
 pub(crate) mod tag_fields;
 
-use axum::extract::{FromRequest, Request, State};
+use axum::extract::State;
 use axum::response::Response;
 use axum::{Json, Router, routing};
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use self::selectors::{external_id, not_found, selector};
@@ -16,15 +15,15 @@ use crate::api::caller::Caller;
 use crate::api::json_array::json_array;
 use crate::api::state::Shared;
 use crate::domain::link::Link;
+use crate::domain::link::LinkInput;
 use crate::domain::link_body::LinkBody;
-use crate::domain::link_input::LinkInput;
 use crate::domain::link_search::LinkSearch;
 use crate::domain::public_url::PublicUrl;
 use crate::http::error::{ApiError, Code};
 use crate::http::json_body::JsonBody;
 use crate::http::path::Name;
 use crate::http::query::{MAX_PAGE, MAX_VALUES, Query};
-use crate::store::{LinkFilter, LinkGroup, LinkOrder, NewLink, Page};
+use crate::store::{LinkFilter, LinkGroup, LinkOrder, LinkPage, NewLink};
 
 /// Default and maximum number of links on a page.
 pub(crate) const PAGE_SIZE: i64 = 100;
@@ -40,27 +39,13 @@ pub(crate) fn router() -> Router<Shared> {
         .route("/links/{*id}", routing::get(one).patch(update).put(update).delete(delete))
 }
 
-/// A body that creates a link, and the time of the request.
-struct CreateLink {
-    new: NewLink,
-    now: Timestamp,
-}
-
-impl FromRequest<Shared> for CreateLink {
-    type Rejection = ApiError;
-
-    async fn from_request(request: Request, app: &Shared) -> Result<Self, ApiError> {
-        let JsonBody(body) = JsonBody::from_request(request, app).await?;
-        let now = app.clock.now();
-        Ok(Self { new: NewLink::of(LinkInput::create(&body, "", now)?, &app.public_url), now })
-    }
-}
-
 async fn create(
     State(app): State<Shared>,
     caller: Caller,
-    CreateLink { new, now }: CreateLink,
+    JsonBody { value: body, .. }: JsonBody,
 ) -> Result<Json<LinkBody>, ApiError> {
+    let now = app.clock.now();
+    let new = NewLink::of(LinkInput::create(&body, "", now)?, &app.public_url);
     let made = app.store.create_links(&caller.workspace, &[new], now, Some(&app.public_url)).await?;
     app.announced.notify_one();
     match made.into_iter().next() {
@@ -132,7 +117,7 @@ async fn update(
     State(app): State<Shared>,
     caller: Caller,
     Name(id): Name,
-    JsonBody(body): JsonBody,
+    JsonBody { value: body, .. }: JsonBody,
 ) -> Result<Json<LinkBody>, ApiError> {
     let now = app.clock.now();
     let input = LinkInput::update(&body, "", now)?;
@@ -146,7 +131,7 @@ async fn update(
 async fn upsert(
     State(app): State<Shared>,
     caller: Caller,
-    JsonBody(body): JsonBody,
+    JsonBody { value: body, .. }: JsonBody,
 ) -> Result<Json<LinkBody>, ApiError> {
     let now = app.clock.now();
     let new = NewLink::of(LinkInput::create(&body, "", now)?, &app.public_url);
@@ -186,7 +171,7 @@ fn filter(query: &Query, public: &PublicUrl) -> Result<LinkFilter, ApiError> {
     })
 }
 
-fn page(query: &Query, size: i64) -> Result<Page, ApiError> {
+fn page(query: &Query, size: i64) -> Result<LinkPage, ApiError> {
     let orders = [
         ("createdAt", LinkOrder::CreatedAt),
         ("clicks", LinkOrder::Clicks),
@@ -203,11 +188,11 @@ fn page(query: &Query, size: i64) -> Result<Page, ApiError> {
             Code::UnprocessableEntity,
             "You cannot use both startingAfter and endingBefore at the same time.",
         )),
-        (None, None) => Ok(Page::Offset { skip: (number.unwrap_or(1) - 1) * size, order }),
+        (None, None) => Ok(LinkPage::Offset { skip: (number.unwrap_or(1) - 1) * size, order }),
         _ if order != LinkOrder::CreatedAt => {
             Err(ApiError::new(Code::UnprocessableEntity, "Cursors only work with sortBy=createdAt."))
         }
-        (Some(id), None) => Ok(Page::StartingAfter(id.to_owned())),
-        (None, Some(id)) => Ok(Page::EndingBefore(id.to_owned())),
+        (Some(id), None) => Ok(LinkPage::StartingAfter(id.to_owned())),
+        (None, Some(id)) => Ok(LinkPage::EndingBefore(id.to_owned())),
     }
 }

@@ -10,19 +10,6 @@ use serde::Deserialize;
 /// Maximum number of tags of a link.
 pub(super) const MAX_TAGS: usize = 100;
 
-/// The fields of a request that name tags.
-#[derive(Clone, Debug, Default)]
-pub(super) struct TagFields {
-    /// `tagIds`
-    pub(super) ids: Change<Vec<String>>,
-    /// `tagId`
-    pub(super) id: Change<Vec<String>>,
-    /// `tagNames`
-    pub(super) names: Change<Vec<String>>,
-    /// `tags`
-    pub(super) shown: Change<Vec<ShownTag>>,
-}
-
 /// A tag as responses show it. Only its id counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -34,14 +21,19 @@ pub(crate) struct ShownTag {
 ///
 /// A cleared field clears the tags, unless another field names some. `tags` is the list in responses. It counts if the request
 /// has no other field, so that a link can be written back.
-pub(super) fn selection(fields: TagFields, at: &str) -> Result<Option<TagSelection>, ApiError> {
-    let shown = shown(fields.shown, at)?;
-    for (name, change) in [("tagIds", &fields.ids), ("tagId", &fields.id), ("tagNames", &fields.names)] {
+pub(super) fn selection(
+    tag_ids: Change<Vec<String>>,
+    mut tag_id: Change<Vec<String>>,
+    names: Change<Vec<String>>,
+    shown_tags: Change<Vec<ShownTag>>,
+    at: &str,
+) -> Result<Option<TagSelection>, ApiError> {
+    let shown = shown(shown_tags, at)?;
+    for (name, change) in [("tagIds", &tag_ids), ("tagId", &tag_id), ("tagNames", &names)] {
         if matches!(change, Change::Set(values) if values.iter().any(String::is_empty)) {
             return Err(Issue::custom("Invalid tag: \"\"").at(&join(at, name)));
         }
     }
-    let TagFields { ids: tag_ids, id: mut tag_id, names, .. } = fields;
     // Responses have the id of the first tag beside the list.
     if let Some(shown) = &shown
         && tag_id == shown.first().map_or(Change::Clear, |first| Change::Set(vec![first.clone()]))

@@ -22,7 +22,7 @@ use self::rules::NO_TRACK;
 use self::visitor::{Location, Referer};
 use crate::api::state::{App, Shared};
 use crate::domain::agent::Agent;
-use crate::domain::click::{Click, ClickOutcome, ClickRef, kept_destination, kept_user_agent};
+use crate::domain::click::{Click, ClickOutcome, ClickRef, kept_destination, kept_text};
 use crate::domain::parameters;
 use crate::http::error::{ApiError, Code};
 use crate::http::path::Name;
@@ -86,7 +86,7 @@ pub(crate) async fn visit(
     }
     let qr = form_urlencoded::parse(query.as_bytes()).any(|(name, value)| name == "qr" && value == "1");
     let trigger = if qr { "qr" } else { "link" };
-    let (user_agent, referer) = (kept_user_agent(&user_agent), Referer::of(headers));
+    let (user_agent, referer) = (kept_text(&user_agent), Referer::of(headers));
     let address = app.click_rules.client_address(headers).or(peer).map(|address| address.to_canonical());
     // The rest of the address reaches neither the click log nor the database.
     let ip = address.map(|address| app.click_rules.ip.of(address)).unwrap_or_default();

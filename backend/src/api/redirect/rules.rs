@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName};
+use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use quick_cache::sync::{Cache, EntryAction, EntryResult};
 use sha2::{Digest, Sha256};
@@ -15,21 +16,25 @@ use crate::domain::visitor_address::KeptAddress;
 
 /// Settings of click counting. By default, every visit counts except those of bots, pages that browsers load in advance, and
 /// visitors who ask not to be counted. The visitor's location is unknown.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct ClickRules {
     /// Also counts crawlers and link preview fetchers.
+    #[arg(long, env = "WEIR_COUNT_BOTS")]
     pub count_bots: bool,
-    /// Counts each visitor, identified by address and user agent, at most once per hour and link. Each process has its
-    /// own memory of visitors.
+    /// Counts each visitor (address and user agent) at most once per hour and link.
+    #[arg(long, env = "WEIR_ONCE_PER_HOUR")]
     pub once_per_hour: bool,
-    /// The headers with the visitor's location.
-    pub location: LocationHeaders,
-    /// Number of trusted proxies that append to `X-Forwarded-For`. The visitor's address is the entry that the first of
-    /// these proxies appended. It is the peer address of the connection if the number is 0 or the header has fewer
-    /// entries.
+    /// Number of proxies in front of the service that append to X-Forwarded-For. With 0, the visitor's address is the
+    /// peer address of the connection.
+    #[arg(long, env = "WEIR_TRUSTED_HOPS", default_value = "0")]
     pub trusted_hops: u8,
-    /// The part of the visitor's address that is kept.
+    /// Part of the visitor's address that is stored, and sent in events and webhooks. --once-per-hour always compares whole
+    /// addresses.
+    #[arg(long, env = "WEIR_IP", default_value = "truncated")]
     pub ip: KeptAddress,
+    /// The headers with the visitor's location.
+    #[command(flatten)]
+    pub location: LocationHeaders,
 }
 
 /// The published header and query parameter with which a visitor asks not to be counted.
@@ -88,15 +93,19 @@ fn address_in(entry: &str) -> Option<IpAddr> {
 
 /// The headers with which the gateway states the visitor's location. The gateway must remove these headers from client
 /// requests.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct LocationHeaders {
-    /// `AF`, `AN`, `AS`, `EU`, `NA`, `OC` or `SA`.
+    /// Header in which the gateway sends the visitor's continent (AF, AN, AS, EU, NA, OC or SA).
+    #[arg(long = "continent-header", env = "WEIR_CONTINENT_HEADER", value_name = "CONTINENT_HEADER")]
     pub continent: Option<HeaderName>,
-    /// Two-letter ISO 3166 code.
+    /// Header in which the gateway sends the visitor's country (ISO 3166, two letters).
+    #[arg(long = "country-header", env = "WEIR_COUNTRY_HEADER", value_name = "COUNTRY_HEADER")]
     pub country: Option<HeaderName>,
-    /// ISO 3166-2 code, with or without the country.
+    /// Header in which the gateway sends the visitor's region (ISO 3166-2).
+    #[arg(long = "region-header", env = "WEIR_REGION_HEADER", value_name = "REGION_HEADER")]
     pub region: Option<HeaderName>,
-    /// Name of the city. Non-ASCII characters are percent-encoded.
+    /// Header in which the gateway sends the visitor's city.
+    #[arg(long = "city-header", env = "WEIR_CITY_HEADER", value_name = "CITY_HEADER")]
     pub city: Option<HeaderName>,
 }
 

@@ -1,9 +1,8 @@
 //! A cache of short-link destinations.
 //!
-//! A visit waits for the database only if the link is not in the cache. A target that was read too long ago is still used, and a task in the
-//! background reads it again. A change that another process makes therefore takes effect one visit later.
+//! A visit waits for the database only if the link is not in the cache. A target that was read too long ago is still used, and read again in the
+//! background. A change that another process makes therefore takes effect one visit later.
 
-use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,8 +11,8 @@ use std::time::Duration;
 use foldhash::fast::FixedState;
 use jiff::{SignedDuration, Timestamp};
 use quick_cache::Weighter;
-use quick_cache::sync::{Cache, EntryAction};
-use tokio::sync::mpsc;
+use quick_cache::sync::Cache;
+use tokio::sync::Semaphore;
 use url::Url;
 
 use crate::domain::clock::Clock;
@@ -29,19 +28,16 @@ const KEPT_BYTES: u64 = 128 * 1024 * 1024;
 const MISSING: usize = 10_000;
 /// Age up to which a target, and the knowledge that there is none, are not read again. Changes through this process take effect at once.
 const FRESH: SignedDuration = SignedDuration::from_secs(1);
-/// Delay of the background reading, in which other targets join it.
-const GATHERING: Duration = Duration::from_millis(20);
+/// Maximum number of targets that are read again at once. What else is too old is read again after a later visit.
+const AGAIN_AT_ONCE: usize = 4;
 /// Maximum wait of a visit for the database.
 const MAX_WAIT: Duration = Duration::from_secs(2);
-/// Maximum number of targets that one query reads.
-const AT_ONCE: usize = 1_000;
-
 /// The cache of targets.
 #[derive(Debug)]
 pub(crate) struct Targets {
     known: Arc<Known>,
-    /// Targets to read again.
-    stale: mpsc::Sender<Stale>,
+    /// Permits to read targets again.
+    again: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
@@ -94,19 +90,12 @@ fn text_of(target: &RedirectTarget) -> usize {
     target.link_id.len() + target.url.len() + texts + geo
 }
 
-/// Domain and lower-case key.
-type Name = (String, String);
-
-/// A cached target that is not fresh.
-type Stale = (Name, Arc<Seen>);
-
 /// The cache key of a link. A domain contains no slash.
 fn joined(domain: &str, folded_key: &str) -> String {
     [domain, "/", folded_key].concat()
 }
 
 impl Targets {
-    /// Requires a tokio runtime.
     pub(crate) fn new(store: Store, clock: Clock, max_stale: Duration) -> Self {
         let known = Arc::new(Known {
             store,
@@ -116,12 +105,10 @@ impl Targets {
             max_stale: SignedDuration::try_from(max_stale).unwrap_or(SignedDuration::MAX).max(FRESH),
             forgotten: [const { AtomicU64::new(0) }; _],
         });
-        let (stale, names) = mpsc::channel(AT_ONCE);
-        tokio::spawn(read_again(Arc::clone(&known), names));
-        Self { known, stale }
+        Self { known, again: Arc::new(Semaphore::new(AGAIN_AT_ONCE)) }
     }
 
-    /// The target of `key` on `domain`, if there is such a link.
+    /// The target of `key` on `domain`, if there is such a link. Requires a tokio runtime.
     pub(crate) async fn find(
         &self,
         domain: &str,
@@ -138,11 +125,7 @@ impl Targets {
             let age = now.duration_since(seen.at).abs();
             if age < self.known.max_stale {
                 if age > FRESH && !seen.is_scheduled.swap(true, Ordering::Relaxed) {
-                    // If the queue is full, a later visit schedules it.
-                    let stale = ((domain.to_owned(), folded), Arc::clone(&seen));
-                    if self.stale.try_send(stale).is_err() {
-                        seen.is_scheduled.store(false, Ordering::Relaxed);
-                    }
+                    self.read_again(Arc::clone(&seen), domain.to_owned(), folded, now);
                 }
                 return Ok(Some(Arc::clone(&seen.target)));
             }
@@ -151,6 +134,19 @@ impl Targets {
         }
         // Boxed, so that the usual case does not carry this future.
         Box::pin(bounded(self.known.read(name, domain, &folded, now))).await
+    }
+
+    /// Reads a cached target again, unless too many are being read. If that fails, a later visit does it.
+    fn read_again(&self, seen: Arc<Seen>, domain: String, folded_key: String, now: Timestamp) {
+        let (known, permit) = (Arc::clone(&self.known), Arc::clone(&self.again).try_acquire_owned());
+        tokio::spawn(async move {
+            let Ok(_permit) = permit else { return seen.is_scheduled.store(false, Ordering::Relaxed) };
+            let name = joined(&domain, &folded_key);
+            if let Err(error) = bounded(known.read(name, &domain, &folded_key, now)).await {
+                tracing::debug!(%error, "could not read a cached link again");
+                seen.is_scheduled.store(false, Ordering::Relaxed);
+            }
+        });
     }
 
     /// Invalidates a link. Call this after each creation and change of a link.
@@ -198,47 +194,6 @@ impl Known {
     fn forgotten(&self, name: &str) -> &AtomicU64 {
         let hash = FixedState::default().hash_one(name);
         &self.forgotten[hash as usize % self.forgotten.len()]
-    }
-
-    /// Reads cached targets again. If that fails, later visits schedule them once more.
-    async fn refresh(&self, stale: Vec<Stale>) {
-        let now = self.clock.now();
-        let (names, seen): (Vec<Name>, Vec<_>) = stale.into_iter().unzip();
-        let mut found: HashMap<_, _> = match bounded(self.store.redirect_targets(&names)).await {
-            Ok(found) => found.into_iter().collect(),
-            Err(error) => {
-                tracing::debug!(%error, "could not read cached links again");
-                seen.iter().for_each(|seen| seen.is_scheduled.store(false, Ordering::Relaxed));
-                return;
-            }
-        };
-        for (name, stale) in names.iter().zip(seen) {
-            let target = found.remove(name).map(|target| Seen::new(now, target));
-            // What has been forgotten, or read since by a visit, stays as it is.
-            self.seen.entry(&joined(&name.0, &name.1), Some(Duration::ZERO), |_, cached| match target {
-                _ if !Arc::ptr_eq(cached, &stale) => EntryAction::Retain(()),
-                Some(target) => {
-                    *cached = target;
-                    EntryAction::Retain(())
-                }
-                // The link was deleted.
-                None => EntryAction::Remove,
-            });
-        }
-    }
-}
-
-/// Reads the scheduled targets until the cache is dropped.
-async fn read_again(known: Arc<Known>, mut stale: mpsc::Receiver<Stale>) {
-    let mut gathered = Vec::new();
-    while stale.recv_many(&mut gathered, AT_ONCE).await > 0 {
-        tokio::time::sleep(GATHERING).await;
-        while gathered.len() < AT_ONCE
-            && let Ok(another) = stale.try_recv()
-        {
-            gathered.push(another);
-        }
-        known.refresh(std::mem::take(&mut gathered)).await;
     }
 }
 

@@ -9,7 +9,7 @@ use url::Url;
 
 use super::rules::LocationHeaders;
 use crate::domain::agent::Agent;
-use crate::domain::click::{Visitor, kept_referer};
+use crate::domain::click::{Visitor, kept_text};
 
 /// Maximum stored length of a city's name, in characters.
 const MAX_PLACE: usize = 100;
@@ -75,7 +75,7 @@ impl Referer {
             Some((url, host)) => {
                 // Only hosts of web addresses are in lower case already.
                 let host = host.to_ascii_lowercase().trim_start_matches("www.").to_owned().into();
-                Self { host, url: kept_referer(url.as_str()).to_owned().into() }
+                Self { host, url: kept_text(url.as_str()).to_owned().into() }
             }
             None => Self { host: DIRECT, url: DIRECT },
         }

@@ -151,12 +151,6 @@ impl RotateSecret {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct TestWebhook {
-    trigger: Change<Trigger>,
-}
-
-impl TestWebhook {
-    /// The type of the event, if the request has one.
-    pub(super) fn trigger(self) -> Option<Trigger> {
-        self.trigger.set()
-    }
+    /// The type of the event.
+    pub(super) trigger: Change<Trigger>,
 }

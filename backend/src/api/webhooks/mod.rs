@@ -1,7 +1,6 @@
 //! The endpoints of webhooks. [`deliveries`] has those of their deliveries, and [`input`] reads the bodies.
 
 pub(crate) mod deliveries;
-pub(crate) mod delivery_page;
 pub(crate) mod input;
 
 use axum::extract::State;
@@ -18,11 +17,12 @@ use crate::domain::click::Click;
 use crate::domain::event::{Event, Trigger};
 use crate::domain::ids;
 use crate::domain::link::Link;
+use crate::domain::scope::ScopeKind;
 use crate::domain::when::rfc3339;
-use crate::http::error::ApiError;
+use crate::http::error::{ApiError, Code};
 use crate::http::json_body::Fields;
 use crate::http::path::Name;
-use crate::store::{ChangedWebhook, Webhook};
+use crate::store::Webhook;
 
 pub(crate) fn router() -> Router<Shared> {
     Router::new()
@@ -52,9 +52,6 @@ pub(crate) struct WebhookBody {
     disabled_at: Option<String>,
     installation_id: Option<String>,
     created_at: String,
-    /// The fields that an update has changed. Only in the response to the update.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    changed: Option<Vec<&'static str>>,
 }
 
 impl WebhookBody {
@@ -67,13 +64,12 @@ impl WebhookBody {
             secret: None,
             old_secret_until: webhook.old_secret_until.filter(|until| *until > now).map(rfc3339),
             triggers: webhook.triggers,
-            link_scope: Some(webhook.scope.kind().name()),
-            link_ids: webhook.scope.link_ids().to_vec(),
-            folder_ids: webhook.scope.folder_ids().to_vec(),
+            link_scope: Some(webhook.scope.kind.name()),
+            link_ids: webhook.scope.ids_of(ScopeKind::Links).to_vec(),
+            folder_ids: webhook.scope.ids_of(ScopeKind::Folders).to_vec(),
             disabled_at: webhook.disabled_at.map(rfc3339),
             installation_id: None,
             created_at: rfc3339(webhook.created_at),
-            changed: None,
         }
     }
 
@@ -119,7 +115,7 @@ async fn delete(State(app): State<Shared>, caller: Caller, Name(id): Name) -> Re
     }
 }
 
-/// Updates the fields that the request names, and lists those that changed. `disabled: false` enables a webhook that was
+/// Updates the fields that the request names. `disabled: false` enables a webhook that was
 /// disabled because of its failures.
 async fn update(
     State(app): State<Shared>,
@@ -130,24 +126,8 @@ async fn update(
     let input = input::update(fields, &app)?;
     let now = app.clock.now();
     let changed = app.store.update_webhook(&caller.workspace, &id, &input, now).await?;
-    let ChangedWebhook { before, after } = changed.ok_or_else(not_found)?;
     app.announced.notify_one();
-    let changed = changed_fields(&before, &after);
-    Ok(Json(WebhookBody { changed: Some(changed), ..WebhookBody::of(after, now) }))
-}
-
-/// The fields in which two states of a webhook differ.
-fn changed_fields(before: &Webhook, after: &Webhook) -> Vec<&'static str> {
-    let differences = [
-        ("name", before.name != after.name),
-        ("url", before.url != after.url),
-        ("triggers", before.triggers != after.triggers),
-        ("linkScope", before.scope.kind() != after.scope.kind()),
-        ("linkIds", before.scope.link_ids() != after.scope.link_ids()),
-        ("folderIds", before.scope.folder_ids() != after.scope.folder_ids()),
-        ("disabled", before.disabled_at.is_some() != after.disabled_at.is_some()),
-    ];
-    differences.into_iter().filter(|(_, differ)| *differ).map(|(name, _)| name).collect()
+    Ok(Json(WebhookBody::of(changed.ok_or_else(not_found)?, now)))
 }
 
 /// Replaces the secret of a webhook by the one in the request, or by a generated one. During the overlap, the previous
@@ -172,7 +152,7 @@ async fn test(
     Fields(fields): Fields<TestWebhook>,
 ) -> Result<Json<Value>, ApiError> {
     let webhook = enabled(&app, &caller, &id).await?;
-    let trigger = fields.trigger().or(webhook.triggers.first().copied()).unwrap_or(Trigger::Created);
+    let trigger = fields.trigger.set().or(webhook.triggers.first().copied()).unwrap_or(Trigger::Created);
     let event = sample(trigger, &caller.workspace.id, &app);
     let sent = json!({ "id": event.id });
     if !app.store.send_to(&caller.workspace, &webhook, event).await? {
@@ -203,7 +183,7 @@ async fn enabled(app: &App, caller: &Caller, id: &str) -> Result<Webhook, ApiErr
     let webhook = app.store.webhook(&caller.workspace, id).await?.ok_or_else(not_found)?;
     match webhook.disabled_at {
         None => Ok(webhook),
-        Some(_) => Err(ApiError::conflict("The webhook is disabled.")),
+        Some(_) => Err(ApiError::new(Code::Conflict, "The webhook is disabled.")),
     }
 }
 

@@ -87,10 +87,10 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Serves `answers` on `listener` until `stop` is true, then finishes the running requests for at most ten seconds.
+/// Serves `handler` on `listener` until `stop` is true, then finishes the running requests for at most ten seconds.
 pub async fn serve(
     listener: TcpListener,
-    answers: impl Handler,
+    handler: impl Handler,
     bounds: Bounds,
     mut stop: watch::Receiver<bool>,
 ) {
@@ -114,7 +114,7 @@ pub async fn serve(
                 if let Err(error) = stream.set_nodelay(true) {
                     tracing::debug!(%error, "could not set TCP_NODELAY");
                 }
-                serve_one(stream, peer, permit, answers.clone(), bounds, &graceful);
+                serve_one(stream, peer, permit, handler.clone(), bounds, &graceful);
             }
             Err(error) => {
                 tracing::warn!(%error, "could not accept a connection");
@@ -136,13 +136,13 @@ fn serve_one(
     stream: TcpStream,
     peer: SocketAddr,
     permit: OwnedSemaphorePermit,
-    answers: impl Handler,
+    handler: impl Handler,
     bounds: Bounds,
     graceful: &GracefulShutdown,
 ) {
     let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let answers = answers.clone();
-        async move { Ok::<_, Infallible>(answers.answer(request, peer).await) }
+        let handler = handler.clone();
+        async move { Ok::<_, Infallible>(handler.answer(request, peer).await) }
     });
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(bounds.write_timeout));

@@ -282,12 +282,15 @@ impl Hostile {
     }
 
     async fn analytics(&self) {
-        let addresses = values(1_000, 54);
+        let addresses = values(1_000, 42);
         let addresses: Vec<String> = addresses.split(',').map(|value| format!("app://{value}")).collect();
         self.ask_for(&[
             "/analytics?groupBy=referer_urls&interval=all",
             "/analytics?groupBy=timeseries&start=99+years+ago",
-            &format!("/analytics?groupBy=referer_urls&interval=all&refererUrl=-{}", addresses.join(",")),
+            &format!(
+                "/analytics?groupBy=referer_urls&interval=all&refererUrl=-{}",
+                addresses.join("&refererUrl=")
+            ),
         ])
         .await;
     }
