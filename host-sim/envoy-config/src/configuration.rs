@@ -1,19 +1,39 @@
 //! A plugin's configuration, found in whatever holds it: JSON, YAML, or the configuration of an Envoy.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+};
 
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{error::ConfigurationError, filters, manifest, plugin::Plugin};
 
-/// Reads the plugin out of a file; see [`parse`].
+/// The bytes of a file, or of the standard input where it is `-`.
+///
+/// # Errors
+/// When they cannot be read.
+pub fn bytes(path: &Path) -> io::Result<Vec<u8>> {
+    if path.as_os_str() != "-" {
+        return fs::read(path);
+    }
+    let mut bytes = Vec::new();
+    io::stdin().lock().read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// What Kubernetes calls a list of manifests.
+const LIST: &str = "List";
+
+/// Reads the plugin out of a file, or of the standard input where it is `-`; see [`parse`].
 ///
 /// # Errors
 /// When the file cannot be read, or as [`parse`].
 pub fn read(path: impl Into<PathBuf>, plugin: Option<&str>) -> Result<Plugin, ConfigurationError> {
     let path = path.into();
-    let bytes = fs::read(&path).map_err(|source| ConfigurationError::Read { path, source })?;
+    let bytes = bytes(&path).map_err(|source| ConfigurationError::Read { path, source })?;
     parse(&bytes, plugin)
 }
 
@@ -24,6 +44,7 @@ pub fn read(path: impl Into<PathBuf>, plugin: Option<&str>) -> Result<Plugin, Co
 ///   `google.protobuf.StringValue` as it is, a `Struct` in its protocol-buffers form;
 /// - a `WasmPlugin` or `TrafficExtension` of Istio, or an `EnvoyExtensionPolicy` of Envoy Gateway: their configuration as
 ///   JSON, as their controllers hand it over;
+/// - a list of these: documents of YAML one after the other, or a `List` of Kubernetes;
 /// - else JSON: it is the configuration, byte for byte;
 /// - else YAML: it is the configuration, turned into JSON; a lone text is the configuration as it is.
 ///
@@ -38,12 +59,9 @@ pub fn parse(bytes: &[u8], plugin: Option<&str>) -> Result<Plugin, Configuration
     let is_json = json.is_some();
     let document = match json {
         Some(document) => document,
-        None => serde_saphyr::from_slice(bytes)?,
+        None => documents(bytes)?,
     };
-    let mut plugins = match manifest::plugins(&document) {
-        Some(plugins) => plugins?,
-        None => filters::plugins(&document)?,
-    };
+    let mut plugins = plugins_of(&document)?;
     if let Some(name) = plugin {
         let index = name.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
         if plugins.iter().any(|plugin| plugin.name == name) {
@@ -74,6 +92,25 @@ pub fn parse(bytes: &[u8], plugin: Option<&str>) -> Result<Plugin, Configuration
         document => document.to_string().into(),
     };
     Ok(Plugin::new(configuration))
+}
+
+/// The document of a YAML, or a list of them where there are several.
+fn documents(bytes: &[u8]) -> Result<Value, ConfigurationError> {
+    let mut documents: Vec<Value> = serde_saphyr::from_slice_multiple(bytes)?;
+    Ok(match documents.len() {
+        0 => Value::Null,
+        1 => documents.swap_remove(0),
+        _ => json!({"kind": LIST, "items": documents}),
+    })
+}
+
+/// The plugins of a document, or of each document of a list.
+fn plugins_of(document: &Value) -> Result<Vec<Plugin>, ConfigurationError> {
+    if let (Some(LIST), Some(items)) = (document["kind"].as_str(), document["items"].as_array()) {
+        let plugins: Result<Vec<_>, _> = items.iter().map(plugins_of).collect();
+        return Ok(plugins?.concat());
+    }
+    manifest::plugins(document).unwrap_or_else(|| filters::plugins(document))
 }
 
 fn names_of(plugins: &[Plugin]) -> Vec<String> {
@@ -209,6 +246,33 @@ spec:
         assert_eq!(plugin.failure_policy, FailurePolicy::DeprecatedFailOpen);
         assert_eq!(plugin.host_environment, ["HOME".to_owned()].into());
         assert_eq!(parse(GATEWAY.as_bytes(), Some("b")).unwrap().configuration, "\"text\"");
+    }
+
+    #[test]
+    fn a_filter_is_found_among_other_documents() {
+        let other = "apiVersion: v1\nkind: ConfigMap\n";
+        let indented = ISTIO.trim().replace('\n', "\n  ");
+        //  what, text
+        let rows = [
+            ("documents", format!("{other}---{ISTIO}")),
+            ("documents, one of them empty", format!("{ISTIO}---\n---\n{other}")),
+            (
+                "a list",
+                format!(
+                    "apiVersion: v1\nkind: List\nitems:\n- {}- {indented}\n",
+                    other.replace('\n', "\n  ")
+                ),
+            ),
+        ];
+        for (what, text) in rows {
+            let found =
+                parse(text.as_bytes(), None).map(|plugin| plugin.name).map_err(|error| error.to_string());
+            assert_eq!(found.as_deref(), Ok("gateways.limits"), "{what}: {text}");
+        }
+        let both = parse(format!("{ISTIO}---{ISTIO}").as_bytes(), None).unwrap_err();
+        assert!(both.to_string().starts_with("several Wasm filters (1: \"gateways.limits\", 2: "), "{both}");
+        let none = parse(format!("{other}---\n{other}").as_bytes(), None).unwrap_err().to_string();
+        assert!(none.starts_with("a manifest of kind \"List\", which configures no Wasm filter"), "{none}");
     }
 
     #[test]
