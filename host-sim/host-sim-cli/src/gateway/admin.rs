@@ -9,7 +9,9 @@ use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 
-use super::{history::Recent, local::Common};
+use tokio::time;
+
+use super::{history::Recent, local::Common, thread::REFUSED};
 
 pub(super) struct Admin {
     pub(super) listener: TcpListener,
@@ -29,7 +31,7 @@ impl Admin {
         let pages = Rc::new(self.pages);
         loop {
             let Ok((stream, _)) = listener.accept().await else {
-                tokio::task::yield_now().await;
+                time::sleep(REFUSED).await;
                 continue;
             };
             let pages = Rc::clone(&pages);
