@@ -100,7 +100,7 @@ fn documents(bytes: &[u8]) -> Result<Value, ConfigurationError> {
     Ok(match documents.len() {
         0 => Value::Null,
         1 => documents.swap_remove(0),
-        _ => json!({"kind": LIST, "items": documents}),
+        _ => json!({"apiVersion": "v1", "kind": LIST, "items": documents}),
     })
 }
 
@@ -259,8 +259,8 @@ spec:
             (
                 "a list",
                 format!(
-                    "apiVersion: v1\nkind: List\nitems:\n- {}- {indented}\n",
-                    other.replace('\n', "\n  ")
+                    "apiVersion: v1\nkind: List\nitems:\n- {}\n- {indented}\n",
+                    other.trim().replace('\n', "\n  ")
                 ),
             ),
         ];
