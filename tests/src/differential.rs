@@ -8,15 +8,12 @@
 mod guests;
 
 use std::fmt::Write as _;
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use host_sim::{EnvoyVersion, Plugin};
 pub use host_sim_cli::against::Upstream;
-use host_sim_cli::against::{ChainedFilter, Contender as _, Envoy, Program, Settings, Simulator, compare};
+use host_sim_cli::against::{ChainedFilter, Envoy, Program, Settings, compare};
 use host_sim_cli::scenario::{self, Scenario};
 use serde_json::Value;
 
@@ -135,7 +132,7 @@ impl Case {
     }
 
     /// The filters of the chain, all of this guest.
-    fn filters(&self) -> anyhow::Result<Vec<ChainedFilter>> {
+    pub(crate) fn filters(&self) -> anyhow::Result<Vec<ChainedFilter>> {
         let module = artifacts::compiled(&self.wasm)?;
         let mut plugin = Plugin::default().name("case").root_id(&self.root_id).vm_id("vm");
         if let Some(message) = &self.message {
@@ -206,33 +203,4 @@ pub(crate) fn compare_chain(
 fn difference(miss: &scenario::Miss) -> String {
     let diff = similar::TextDiff::from_lines(&miss.expected, &miss.found);
     format!("{}\n{}", miss.what, diff.unified_diff().context_radius(1))
-}
-
-/// The status that each gateway gives to requests that are written byte by byte, or what it says instead.
-///
-/// # Errors
-/// When a gateway does not start.
-pub fn statuses(requests: &[(&str, &[u8])]) -> anyhow::Result<Vec<[String; 2]>> {
-    let version = EnvoyVersion::V1_40;
-    let mut case = Case::named("phases")?;
-    case.scenario.upstream.status = 204;
-    let filters = case.filters()?;
-    let simulator = Simulator::start(&case.scenario, &filters, version)?;
-    let envoy = Envoy::start(&case.scenario, &filters, &envoy(version)?)?;
-    requests
-        .iter()
-        .map(|(_, bytes)| Ok([status(simulator.address(), bytes)?, status(envoy.address(), bytes)?]))
-        .collect()
-}
-
-/// The status of the first answer to what is written to a connection of its own, or how the connection ends.
-fn status(server: SocketAddr, bytes: &[u8]) -> anyhow::Result<String> {
-    let mut stream = TcpStream::connect(server)?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    stream.write_all(bytes)?;
-    let mut head = [0; 12];
-    Ok(match stream.read_exact(&mut head) {
-        Ok(()) => String::from_utf8_lossy(&head[9..]).into_owned(),
-        Err(error) => error.kind().to_string(),
-    })
 }

@@ -19,6 +19,7 @@ pub mod mesh;
 pub mod operators;
 pub mod plain;
 pub mod ratelimit;
+pub mod raw;
 pub mod soak;
 pub mod stage;
 pub mod sweep;

@@ -1,19 +1,36 @@
 //! A plugin's configuration, found in whatever holds it: JSON, YAML, or the configuration of an Envoy.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+};
 
 use bytes::Bytes;
 use serde_json::Value;
 
 use crate::{error::ConfigurationError, filters, manifest, plugin::Plugin, syntax};
 
-/// Reads the plugin out of a file; see [`parse`].
+/// The bytes of a file, or of the standard input where it is `-`.
+///
+/// # Errors
+/// When they cannot be read.
+pub fn bytes(path: &Path) -> io::Result<Vec<u8>> {
+    if path.as_os_str() != "-" {
+        return fs::read(path);
+    }
+    let mut bytes = Vec::new();
+    io::stdin().lock().read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Reads the plugin out of a file, or of the standard input where it is `-`; see [`parse`].
 ///
 /// # Errors
 /// When the file cannot be read, or as [`parse`].
 pub fn read(path: impl Into<PathBuf>, plugin: Option<&str>) -> Result<Plugin, ConfigurationError> {
     let path = path.into();
-    let bytes = fs::read(&path).map_err(|source| ConfigurationError::Read { path, source })?;
+    let bytes = bytes(&path).map_err(|source| ConfigurationError::Read { path, source })?;
     parse(&bytes, plugin)
 }
 
@@ -234,6 +251,33 @@ spec:
         assert_eq!(plugin.failure_policy, FailurePolicy::DeprecatedFailOpen);
         assert_eq!(plugin.host_environment, ["HOME".to_owned()].into());
         assert_eq!(parse(GATEWAY.as_bytes(), Some("b")).unwrap().configuration, "\"text\"");
+    }
+
+    #[test]
+    fn a_filter_is_found_among_other_documents() {
+        let other = "apiVersion: v1\nkind: ConfigMap\n";
+        let indented = ISTIO.trim().replace('\n', "\n  ");
+        //  what, text
+        let rows = [
+            ("documents", format!("{other}---{ISTIO}")),
+            ("documents, one of them empty", format!("{ISTIO}---\n---\n{other}")),
+            (
+                "a list",
+                format!(
+                    "apiVersion: v1\nkind: List\nitems:\n- {}\n- {indented}\n",
+                    other.trim().replace('\n', "\n  ")
+                ),
+            ),
+        ];
+        for (what, text) in rows {
+            let found =
+                parse(text.as_bytes(), None).map(|plugin| plugin.name).map_err(|error| error.to_string());
+            assert_eq!(found.as_deref(), Ok("gateways.limits"), "{what}: {text}");
+        }
+        let both = parse(format!("{ISTIO}---{ISTIO}").as_bytes(), None).unwrap_err();
+        assert!(both.to_string().starts_with("several Wasm filters (1: \"gateways.limits\", 2: "), "{both}");
+        let none = parse(format!("{other}---\n{other}").as_bytes(), None).unwrap_err().to_string();
+        assert!(none.starts_with("a manifest of kind \"List\", which configures no Wasm filter"), "{none}");
     }
 
     #[test]

@@ -24,8 +24,8 @@ impl Stop {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    /// Waits for the first of them.
-    pub async fn wait(mut self) {
+    /// Waits for the next of them.
+    pub async fn wait(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
@@ -49,7 +49,7 @@ impl Stop {
     }
 
     /// Waits for it.
-    pub async fn wait(self) {
+    pub async fn wait(&mut self) {
         // Where the signal cannot be caught, the system ends the process by itself.
         let _ = tokio::signal::ctrl_c().await;
     }

@@ -9,7 +9,7 @@ use crate::{
     host::Host,
     lock::lock,
     rules::Flavour,
-    shared::{Shared, data::SharedData, log_line::LogLine, logs::Logs},
+    shared::{Shared, data::SharedData, log_line::LogLine, logs::Logs, record::Record},
     sink::Sink,
     trace::record::TracedCallback,
     wire::{
@@ -151,6 +151,14 @@ impl Builder {
     #[must_use]
     pub fn on_trace(mut self, sink: impl Fn(&TracedCallback) + Send + Sync + 'static) -> Self {
         self.shared.trace = Some(Sink::new(sink));
+        self
+    }
+
+    /// Keeps nothing of what happens in requests: their [`Outcome`](crate::Outcome)s have no log, calls and trace. For measurements,
+    /// which would be of the records that all workers share.
+    #[must_use]
+    pub fn without_records(mut self) -> Self {
+        self.shared.record = Arc::new(Record::off());
         self
     }
 

@@ -52,8 +52,11 @@ impl Clusters {
     /// The answer to a call of the guest, or `None` if there is no such cluster.
     pub(crate) fn answer(&self, callout: &Callout) -> Option<Response> {
         let response = self.call(&callout.cluster, &callout.request)?;
-        let breaks_off = response.failure == Some(Failure::Reset) && !callout.is_grpc;
-        Some(if breaks_off { Callout::unanswered() } else { response })
+        Some(match response.failure {
+            Some(Failure::Reset) if !callout.is_grpc => Callout::unanswered(),
+            Some(Failure::Malformed) if !callout.is_grpc => Callout::malformed(),
+            _ => response,
+        })
     }
 
     /// Answers the callouts that the worker's guest has made, and those it makes in answer.
@@ -120,8 +123,10 @@ impl Clusters {
 
     /// Keeps what became of a request until the next one is over.
     pub(crate) fn keep(&self, worker: &Worker, outcome: Outcome) -> Outcome {
-        let last = (outcome.clone(), worker.shared.logs.written());
-        *lock(&self.last) = Some(last);
+        if !worker.shared.record.is_off() {
+            let last = (outcome.clone(), worker.shared.logs.written());
+            *lock(&self.last) = Some(last);
+        }
         outcome
     }
 

@@ -47,7 +47,6 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     clusters::Clusters,
-    lock::lock,
     shared::{Shared, reloads::ReloadStats},
     vm_name::VmName,
     wire::message::Response,
@@ -55,7 +54,7 @@ use crate::{
 pub use crate::{
     state::upstream::Upstream,
     wire::{
-        callout::{CONNECT_ERROR, CallId, Callout, GrpcOrder, GrpcStep, RESET_ERROR},
+        callout::{CONNECT_ERROR, CallId, Callout, GrpcOrder, GrpcStep, PROTOCOL_ERROR, RESET_ERROR},
         direction::Direction,
         frame::{Frame, Output, Part},
         grpc::GrpcEvent,
@@ -85,12 +84,6 @@ impl Driver {
     /// The workers, by their number.
     pub fn workers(&self) -> &[SharedWorker] {
         &self.workers
-    }
-
-    /// Lets guests call clusters of these names, beside those of the [`Builder`](crate::Builder). A call to one becomes
-    /// [`Work`].
-    pub fn name_clusters(&self, names: impl IntoIterator<Item = String>) {
-        lock(&self.shared.clusters).extend(names);
     }
 
     /// Has `waker` told whose guests have to hear of a queue: that worker is to

@@ -20,6 +20,30 @@ const METHODS: &str = "ACL BIND CHECKOUT CONNECT COPY DELETE GET HEAD LINK LOCK 
      MSEARCH NOTIFY OPTIONS PATCH POST PROPFIND PROPPATCH PURGE PUT QUERY REBIND REPORT SEARCH SOURCE \
      SUBSCRIBE TRACE UNBIND UNLINK UNLOCK UNSUBSCRIBE";
 
+/// Headers that only the gateway itself, or one within, may say.
+const OF_THE_GATEWAY: [&str; 20] = [
+    "x-envoy-decorator-operation",
+    "x-envoy-downstream-service-cluster",
+    "x-envoy-downstream-service-node",
+    "x-envoy-expected-rq-timeout-ms",
+    "x-envoy-force-trace",
+    "x-envoy-hedge-on-per-try-timeout",
+    "x-envoy-internal",
+    "x-envoy-ip-tags",
+    "x-envoy-max-retries",
+    "x-envoy-original-host",
+    "x-envoy-original-path",
+    "x-envoy-retriable-header-names",
+    "x-envoy-retriable-status-codes",
+    "x-envoy-retry-grpc-on",
+    "x-envoy-retry-on",
+    "x-envoy-upstream-alt-stat-name",
+    "x-envoy-upstream-rq-per-try-timeout-ms",
+    "x-envoy-upstream-rq-timeout-alt-response",
+    "x-envoy-upstream-rq-timeout-ms",
+    "x-forwarded-client-cert",
+];
+
 /// A request that the gateway answers itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal {
@@ -32,8 +56,25 @@ pub struct Refusal {
 }
 
 impl Refusal {
+    /// Of a request to the server itself.
+    pub const STAR: Self = Self { status: 404, body: "", details: "absolute_path_rejected" };
+
+    /// Of a request whose headers are too many or too large.
+    pub const TOO_LARGE: Self =
+        Self { status: 431, body: "Request Header Fields Too Large", details: "request_headers_too_large" };
+
+    /// Of a body in a coding that is not known.
+    pub const CODING: Self =
+        Self { status: 501, body: "Not Implemented", details: "http1.invalid_transfer_encoding" };
+
+    /// Of a URL of HTTPS on a connection without TLS.
+    pub const SCHEME: Self = Self { status: 403, body: "Forbidden", details: "http1.invalid_scheme" };
+
     /// What the parser says of what is no HTTP.
-    const NO_HTTP: Self = Self { status: 400, body: "Bad Request", details: "http1.codec_error" };
+    pub const NO_HTTP: Self = Self { status: 400, body: "Bad Request", details: "http1.codec_error" };
+
+    /// Of a request to go on in another protocol.
+    pub const UPGRADE: Self = Self { status: 403, body: "", details: "upgrade_failed" };
 
     /// The request's outcome, which no filter has seen.
     pub(crate) fn outcome(self) -> Outcome {
@@ -82,6 +123,7 @@ pub fn refusal(headers: &Headers, protocol: &str) -> Option<Refusal> {
     let path = headers.get(":path");
     match path.map(AsRef::as_ref) {
         Some(b"*") if method == b"OPTIONS" => {}
+        Some(_) if method == b"CONNECT" => return Some(Refusal::NO_HTTP),
         Some(path) if !path.starts_with(b"/") || !path.iter().all(u8::is_ascii_graphic) => {
             return Some(Refusal::NO_HTTP);
         }
@@ -98,8 +140,10 @@ pub fn refusal(headers: &Headers, protocol: &str) -> Option<Refusal> {
         Some(_) => {}
     }
     match path.map(AsRef::as_ref) {
-        Some(b"*") => quiet(404, "absolute_path_rejected"),
+        Some(b"*") => Some(Refusal::STAR),
         Some(path) if path.contains(&b'#') => quiet(400, "path_normalization_failed"),
+        // There is no route to another server.
+        None if method == b"CONNECT" => quiet(404, "route_not_found"),
         _ if method == b"QUERY" && headers.get("content-type").is_none() => {
             quiet(400, "query_missing_content_type")
         }
@@ -114,7 +158,7 @@ pub fn admit(headers: &mut Headers, client: &str, random: u128) {
     headers.append("x-forwarded-for", client.clone());
     headers.set("x-forwarded-proto", "http");
     headers.set("x-envoy-external-address", client);
-    headers.remove("x-forwarded-client-cert");
+    OF_THE_GATEWAY.iter().for_each(|name| headers.remove(name));
     headers.set("x-request-id", request_id(random));
     let expects = headers.get("expect").is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"));
     if expects {
@@ -156,7 +200,8 @@ mod tests {
             (Request::new("get", "/"), "HTTP/1.1", Some((400, "http1.codec_error"))),
             (Request::new("G T", "/"), "HTTP/1.1", Some((400, "http1.codec_error"))),
             (Request::new("QUERY", "/"), "HTTP/1.1", Some((400, "query_missing_content_type"))),
-            (Request::new("CONNECT", "/").without(":path"), "HTTP/1.1", None),
+            (Request::new("CONNECT", "/").without(":path"), "HTTP/1.1", Some((404, "route_not_found"))),
+            (Request::new("CONNECT", "/"), "HTTP/1.1", Some((400, "http1.codec_error"))),
             (get("/").header("x y", "1"), "HTTP/1.1", Some((400, "http1.codec_error"))),
             (get("/").header("x", "a\u{1}"), "HTTP/1.1", Some((400, "http1.codec_error"))),
             (get("/").header("x", &b"\xff\t"[..]), "HTTP/1.1", None),
@@ -174,6 +219,7 @@ mod tests {
             .header("x-forwarded-for", "198.51.100.1")
             .header("x-forwarded-proto", "https")
             .header("x-forwarded-client-cert", "By=me")
+            .header("x-envoy-internal", "true")
             .header("expect", "100-Continue")
             .headers()
             .clone();
@@ -184,6 +230,7 @@ mod tests {
             ("x-envoy-external-address", Some("203.0.113.9")),
             ("x-forwarded-proto", Some("http")),
             ("x-forwarded-client-cert", None),
+            ("x-envoy-internal", None),
             ("expect", None),
             ("x-request-id", Some("00000000-0000-4000-8000-000000000000")),
         ];

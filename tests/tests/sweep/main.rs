@@ -4,6 +4,7 @@
 
 mod documented;
 mod once;
+mod raw;
 mod starts;
 mod table;
 

@@ -33,7 +33,7 @@ impl Message {
         Found { headers: &self.headers, body: self.body.clone(), trailers: Some(&self.trailers) }
     }
 
-    fn lines(&self, whose: &str, masks: &Masks<'_>) -> Vec<String> {
+    pub(super) fn lines(&self, whose: &str, masks: &Masks<'_>) -> Vec<String> {
         let body = masks.hide(&self.body);
         let line = |(name, lines): (&String, &Vec<String>)| match name.as_str() {
             // Hidden values may differ in length, and so may the bodies that hold them.

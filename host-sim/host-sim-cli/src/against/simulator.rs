@@ -58,9 +58,8 @@ impl Simulator {
         if let Some(bytes) = scenario.buffer_limit {
             builder = builder.buffer_limit(bytes);
         }
-        let mut host = builder.build();
-        host.load_chain(filters.iter().map(|filter| (&filter.module, filter.plugin.clone())))?;
-        let gateway = Gateway::start(host, options)?;
+        let filters = filters.iter().map(|filter| (&filter.module, filter.plugin.clone()));
+        let gateway = Gateway::start(builder.build(), filters, options)?;
         Ok(Self { gateway, upstream, clusters })
     }
 }

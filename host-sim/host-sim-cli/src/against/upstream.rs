@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    io,
+    io::{self, Write as _},
     net::{Ipv4Addr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -16,14 +16,18 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
 };
-use tokio::{net::TcpListener, runtime::Runtime, time::Instant};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    runtime::Runtime,
+    time::Instant,
+};
 
 use super::{
     AgainstError,
     pieces::{Pieces, header_map},
     seen::{Fields, Message, fields},
 };
-use crate::scenario::{Answer, Sequence};
+use crate::scenario::{Answer, Masks, Sequence};
 
 /// Requests that are kept, the newest.
 const KEPT: usize = 1000;
@@ -56,6 +60,8 @@ struct Prepared {
     after: Duration,
     /// The connection is closed instead.
     closes: bool,
+    /// What is sent instead is no HTTP.
+    malformed: bool,
     /// There is no answer.
     silent: bool,
 }
@@ -82,6 +88,7 @@ impl Prepared {
             chunked: answer.chunked,
             after: answer.after.map(jiff::SignedDuration::unsigned_abs).unwrap_or_default(),
             closes: answer.reset,
+            malformed: answer.malformed,
             silent: answer.never,
         })
     }
@@ -135,15 +142,26 @@ impl Upstream {
     pub(super) fn take(&self) -> Vec<(Instant, Message)> {
         lock(&self.state).requests.drain(..).collect()
     }
+
+    /// The same, line by line.
+    #[must_use]
+    pub fn take_lines(&self) -> Vec<Vec<String>> {
+        let masks = Masks::new(&[]);
+        self.take().iter().map(|(_, message)| message.lines("forwarded", &masks)).collect()
+    }
 }
 
 async fn accept(listener: TcpListener, state: Arc<Mutex<State>>) {
     // A failed accept is one connection less, which its sender will miss.
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };
+        let socket = stream
+            .into_std()
+            .and_then(|socket| Ok((Arc::new(socket.try_clone()?), TcpStream::from_std(socket)?)));
+        let Ok((socket, stream)) = socket else { continue };
         let state = Arc::clone(&state);
         tokio::spawn(async move {
-            let service = service_fn(|request| serve(request, Arc::clone(&state)));
+            let service = service_fn(|request| serve(request, Arc::clone(&state), Arc::clone(&socket)));
             let mut builder = auto::Builder::new(TokioExecutor::new());
             builder.http1().auto_date_header(false);
             builder.http2().auto_date_header(false);
@@ -153,7 +171,11 @@ async fn accept(listener: TcpListener, state: Arc<Mutex<State>>) {
     }
 }
 
-async fn serve(request: http::Request<Incoming>, state: Arc<Mutex<State>>) -> io::Result<Response<Pieces>> {
+async fn serve(
+    request: http::Request<Incoming>,
+    state: Arc<Mutex<State>>,
+    socket: Arc<std::net::TcpStream>,
+) -> io::Result<Response<Pieces>> {
     let (head, body) = request.into_parts();
     // A request that breaks off is not counted.
     if let Ok(body) = body.collect().await {
@@ -173,6 +195,11 @@ async fn serve(request: http::Request<Incoming>, state: Arc<Mutex<State>>) -> io
     let Some(answer) = answer.filter(|answer| !answer.closes) else {
         return Err(io::Error::other("the connection is to be closed"));
     };
+    if answer.malformed {
+        // Beside the HTTP library, which has written nothing to the socket yet.
+        (&*socket).write_all(b"no HTTP\r\n\r\n")?;
+        return Err(io::Error::other("the connection is to be closed"));
+    }
     if answer.silent {
         return std::future::pending().await;
     }

@@ -49,7 +49,7 @@ impl Bench {
         let builder = self.filter.builder()?.workers(self.workers.into()).clock(clock.clone());
         // Envoy's level unless another one is chosen.
         let builder = builder.log_level(LogLevel::Info);
-        let mut host = builder.system_randomness().on_log(print_warning).build();
+        let mut host = builder.system_randomness().without_records().on_log(print_warning).build();
         load(&mut host, &chain).map_err(|error| Failure::Missed(error.to_string()))?;
         let mut request = Request::new(self.method.clone(), self.path.clone());
         for (name, value) in self.headers.clone() {

@@ -1,15 +1,14 @@
 //! Which filter to run, with what, and in what kind of host.
 
 use std::{
+    cell::OnceCell,
     collections::BTreeMap,
-    fs,
     path::{Path, PathBuf},
 };
 
 use clap::{Args, ValueEnum};
 use host_sim::{
-    Builder, Compiler, ConfigurationError, EnvoyVersion, FailurePolicy, Flavour, Host, LoadError, Module,
-    Plugin, configuration,
+    Builder, Compiler, EnvoyVersion, FailurePolicy, Flavour, Host, LoadError, Module, Plugin, configuration,
 };
 use host_sim_cli::{failure::Failure, setup};
 use serde_json::Value as Json;
@@ -22,8 +21,8 @@ pub(super) struct Filter {
     /// The filter's module; given several times, one after the other in a chain
     #[arg(long, value_name = "FILE", required = true)]
     wasm: Vec<PathBuf>,
-    /// Its configuration: JSON, YAML, or an Envoy configuration that holds the filter, whatever the file is named; one
-    /// for each filter, or one for all
+    /// Its configuration: JSON, YAML, or an Envoy configuration that holds the filter, whatever the file is named, or - for the
+    /// standard input; one for each filter, or one for all
     #[arg(long, value_name = "FILE")]
     pub(super) config: Vec<PathBuf>,
     /// Which filter, where the Envoy configuration holds several: its name, or its number counted from 1; one for each filter
@@ -45,6 +44,13 @@ pub(super) struct Filter {
     /// 'metadata.filter_metadata."envoy.filters.http.jwt_authn".sub=acme'; the value is JSON or, failing that, text; may be repeated
     #[arg(long = "property", value_name = "NAME=VALUE", value_parser = setup::property)]
     properties: Vec<(Vec<String>, Json)>,
+    /// What the standard input said.
+    #[arg(skip)]
+    stdin: OnceCell<Vec<u8>>,
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -91,9 +97,7 @@ impl Filter {
     pub(super) fn builder_of(&self, flavour: Flavour) -> Result<Builder, Failure> {
         let mut builder = Host::builder().flavour(flavour);
         for path in &self.config {
-            // One that cannot be read is reported where the plugin is looked for.
-            let bytes = fs::read(path).map_err(Failure::file(path))?;
-            builder = setup::in_surroundings(builder, &bytes);
+            builder = setup::in_surroundings(builder, &self.bytes(path)?);
         }
         Ok(self
             .properties
@@ -101,9 +105,24 @@ impl Filter {
             .fold(builder, |builder, (path, value)| builder.property(path, value.clone())))
     }
 
-    /// The files of modules and configurations.
+    /// The bytes of a configuration. The standard input is read once.
+    fn bytes(&self, path: &Path) -> Result<Vec<u8>, Failure> {
+        let read = || configuration::bytes(path).map_err(Failure::file(path));
+        if !is_stdin(path) {
+            return read();
+        }
+        match self.stdin.get() {
+            Some(bytes) => Ok(bytes.clone()),
+            None => {
+                let bytes = read()?;
+                Ok(self.stdin.get_or_init(|| bytes).clone())
+            }
+        }
+    }
+
+    /// The files of modules and configurations, which may change.
     pub(super) fn files(&self) -> Vec<PathBuf> {
-        self.wasm.iter().chain(&self.config).cloned().collect()
+        self.wasm.iter().chain(&self.config).filter(|path| !is_stdin(path)).cloned().collect()
     }
 
     /// The filters in their order.
@@ -160,10 +179,8 @@ impl Filter {
     fn plugin(&self, filter: usize) -> Result<Plugin, Failure> {
         let name = of(&self.plugin, filter).map(String::as_str);
         let mut plugin = match of(&self.config, filter) {
-            Some(path) => configuration::read(path, name).map_err(|error| match error {
-                ConfigurationError::Read { .. } => Failure::Unusable(error.to_string()),
-                other => Failure::Unusable(format!("{}: {other}", path.display())),
-            })?,
+            Some(path) => configuration::parse(&self.bytes(path)?, name)
+                .map_err(|error| Failure::from(error).about(path.display()))?,
             None => Plugin::default(),
         };
         setup::pass_environment(&mut plugin);

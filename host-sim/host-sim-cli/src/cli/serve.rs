@@ -6,20 +6,20 @@ use clap::Args;
 use host_sim::{Clock, Framing, LoadError, LogLevel};
 use host_sim_cli::{
     failure::Failure,
-    gateway::{AccessLog, Gateway, Options, Recent},
+    gateway::{AccessLog, Gateway, GatewayError, Options, Recent},
     setup,
     stop::Stop,
     watch::Files,
 };
 use http::Uri;
 
-use super::{Filter, Trace, load, log_level, print, print_beside, print_log};
+use super::{Filter, Trace, log_level, print, print_beside, print_log};
 
 /// Serves the filter in front of an upstream
 ///
 /// Each worker is a thread with its own VM, as in Envoy. HTTP/1.1 and h2c are served. Prints `listening on
 /// http://ADDRESS` and `admin on http://ADDRESS` once it accepts connections. SIGTERM and SIGINT end it after the
-/// requests in progress. With --admin, `http://ADDRESS/requests` shows the last 100 requests with their headers and
+/// requests in progress, and a second one at once. With --admin, `http://ADDRESS/requests` shows the last 100 requests with their headers and
 /// bodies, and with --trace also what the filter did.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -106,7 +106,7 @@ async fn follow(filter: &Filter, mut files: Files, gateway: &mut Gateway) {
 impl Serve {
     pub(super) fn run(self) -> Result<(), Failure> {
         // As they are before they are read: what changes after that is read again.
-        let files = self.watch.then(|| Files::new(self.filter.files())).transpose()?;
+        let files = self.watch.then(|| Files::new(self.filter.files()));
         let chain = self.filter.chain()?;
         let processors = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let access_log = self.access_log.as_ref().map(access_log).transpose()?;
@@ -121,7 +121,7 @@ impl Serve {
                 }
             });
         }
-        let mut host = builder
+        let host = builder
             .framing(self.framing)
             .workers(self.workers.map_or_else(processors, usize::from))
             .clock(Clock::real())
@@ -130,7 +130,6 @@ impl Serve {
             .log_capacity(0)
             .on_log(print_log)
             .build();
-        load(&mut host, &chain).map_err(not_loaded)?;
         let clusters: BTreeMap<_, _> = self.clusters.into_iter().collect();
         let options = Options {
             listen: self.listen,
@@ -143,8 +142,12 @@ impl Serve {
 
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         // Signals are caught from before the first connection on, so that none ends the process unasked.
-        let signal = runtime.block_on(async { Stop::new() })?;
-        let mut gateway = Gateway::start(host, options)?;
+        let mut signal = runtime.block_on(async { Stop::new() })?;
+        let filters = chain.iter().map(|(module, plugin)| (module, plugin.clone()));
+        let mut gateway = Gateway::start(host, filters, options).map_err(|error| match error {
+            GatewayError::Load(error) => not_loaded(error),
+            other => other.into(),
+        })?;
         print(format_args!("listening on http://{}", gateway.address()));
         if let Some(admin) = gateway.admin_address() {
             print(format_args!("admin on http://{admin}"));
@@ -157,8 +160,8 @@ impl Serve {
                 },
                 None => signal.wait().await,
             }
+            gateway.shutdown_unless(&mut signal).await;
         });
-        gateway.shutdown();
         Ok(())
     }
 }

@@ -14,7 +14,9 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 
-use super::{history::Recent, local::Common};
+use tokio::time;
+
+use super::{history::Recent, local::Common, thread::REFUSED};
 
 pub(super) struct Admin {
     pub(super) listener: TcpListener,
@@ -34,7 +36,7 @@ impl Admin {
         let pages = Rc::new(self.pages);
         loop {
             let Ok((stream, _)) = listener.accept().await else {
-                tokio::task::yield_now().await;
+                time::sleep(REFUSED).await;
                 continue;
             };
             let pages = Rc::clone(&pages);

@@ -47,6 +47,7 @@ async fn answer(local: &Local, callout: &Callout) -> Response {
         Ok(response) => response,
         Err(Failure::Unreachable) => return Callout::unreachable(),
         Err(Failure::Broken) => return Callout::unanswered(),
+        Err(Failure::Malformed) => return Callout::malformed(),
     };
     let taken = local.now().saturating_sub(asked).as_millis();
     let (parts, body) = response.into_parts();

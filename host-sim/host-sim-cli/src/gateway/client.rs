@@ -3,6 +3,7 @@
 use std::{
     cell::RefCell,
     collections::HashMap,
+    error::Error as _,
     task::{Context, Poll},
 };
 
@@ -23,11 +24,20 @@ pub(super) enum Failure {
     Unreachable,
     /// The connection ended before the answer.
     Broken,
+    /// What was answered is no HTTP.
+    Malformed,
 }
 
 impl From<legacy::Error> for Failure {
     fn from(error: legacy::Error) -> Self {
-        if error.is_connect() { Self::Unreachable } else { Self::Broken }
+        let cause = error.source().and_then(|cause| cause.downcast_ref::<hyper::Error>());
+        if error.is_connect() {
+            Self::Unreachable
+        } else if cause.is_some_and(hyper::Error::is_parse) {
+            Self::Malformed
+        } else {
+            Self::Broken
+        }
     }
 }
 

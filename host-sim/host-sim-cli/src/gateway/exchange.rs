@@ -1,6 +1,8 @@
 //! One request through the gateway, from its connection through the filter to the upstream and back, as it streams.
 
 use std::{
+    error::Error as _,
+    io,
     rc::Rc,
     sync::{Arc, atomic::Ordering},
     time::Duration,
@@ -10,7 +12,10 @@ use bytes::Bytes;
 use futures_util::future::OptionFuture;
 use host_sim::{
     Headers,
-    driver::{self, CONNECT_ERROR, Direction, Output, Part, RESET_ERROR, StreamId, Upstream, Worker},
+    driver::{
+        self, CONNECT_ERROR, Direction, Output, PROTOCOL_ERROR, Part, RESET_ERROR, StreamId, Upstream, Worker,
+    },
+    edge::Refusal,
 };
 use http::{Response, Version};
 use http_body::{Body as _, Frame};
@@ -192,8 +197,7 @@ impl Exchange {
                 Ok(data) => (data, None, body.as_ref().is_none_or(Incoming::is_end_stream)),
                 Err(frame) => (Bytes::new(), frame.into_trailers().ok(), true),
             },
-            // The client broke its request off.
-            Err(_) if direction == Direction::Request => return self.over = true,
+            Err(error) if direction == Direction::Request => return self.unreadable(&error),
             // The upstream broke its response off: the client must not take it for whole.
             Err(_) => return self.reset(),
         };
@@ -227,6 +231,18 @@ impl Exchange {
         }
     }
 
+    /// The client broke its request off, or sent what is no HTTP.
+    fn unreadable(&mut self, error: &hyper::Error) {
+        let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+        let is_malformed = cause.is_some_and(|cause| cause.kind() == io::ErrorKind::InvalidInput);
+        if !is_malformed || self.answer.is_none() {
+            return self.over = true;
+        }
+        self.request_body = None;
+        let Refusal { status, body, details } = Refusal::NO_HTTP;
+        self.step(|worker, stream| worker.reply(stream, status.into(), body, details));
+    }
+
     /// Takes the upstream's response, or the lack of one, to the filters.
     fn answered(&mut self, answer: Answer) {
         self.call = None;
@@ -255,20 +271,28 @@ impl Exchange {
             }
             Err(error) => {
                 self.local.common.stats.upstream_failures.fetch_add(1, Ordering::Relaxed);
-                let (upstream, reason, details) = match error.into() {
+                let (upstream, status, reason, details) = match error.into() {
                     Failure::Unreachable => (
                         Asked::Unreachable,
+                        503,
                         CONNECT_ERROR,
                         "upstream_reset_before_response_started{remote_connection_failure}",
                     ),
                     Failure::Broken => (
                         Asked::Broken,
+                        503,
                         RESET_ERROR,
                         "upstream_reset_before_response_started{connection_termination}",
                     ),
+                    Failure::Malformed => (
+                        Asked::Broken,
+                        502,
+                        PROTOCOL_ERROR,
+                        "upstream_reset_before_response_started{protocol_error}",
+                    ),
                 };
                 self.note(|record| record.upstream = upstream);
-                self.step(|worker, stream| worker.reply(stream, 503, reason, details));
+                self.step(|worker, stream| worker.reply(stream, status, reason, details));
             }
         }
     }

@@ -20,6 +20,8 @@ pub(super) enum Phase {
     Serving,
     /// No new connection; each one closes with its next answer, or when it stays idle for the grace.
     Draining,
+    /// The workers' threads have ended.
+    Ended,
 }
 
 /// What all threads of a gateway share.
@@ -36,7 +38,7 @@ pub(super) struct Common {
 
 impl Common {
     pub(super) fn is_draining(&self) -> bool {
-        *self.phase.borrow() == Phase::Draining
+        *self.phase.borrow() != Phase::Serving
     }
 }
 

@@ -29,7 +29,7 @@ use std::{
 
 use host_sim::{Host, LoadError, LogLevel, Module, Plugin, VmName, driver::SharedWorker};
 use http::Uri;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 pub use self::{
     history::{AccessLog, Ended, Recent},
@@ -40,6 +40,7 @@ use self::{
     stats::Stats,
     thread::Thread,
 };
+use crate::stop::Stop;
 
 /// A gateway that does not start.
 #[derive(Debug, thiserror::Error)]
@@ -59,9 +60,15 @@ pub enum GatewayError {
         /// The URL as given.
         url: Uri,
     },
-    /// The host runs no filter yet.
-    #[error("no filter is loaded yet")]
-    NothingLoaded,
+    /// A URL has a path, which requests would not go to.
+    #[error("{url}: expected http://host:port without a path: requests go to the paths that they name")]
+    Path {
+        /// The URL as given.
+        url: Uri,
+    },
+    /// The filters do not load.
+    #[error(transparent)]
+    Load(#[from] LoadError),
     /// A thread cannot be started.
     #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),
@@ -88,19 +95,29 @@ fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), GatewayError
 }
 
 impl Gateway {
-    /// Serves a host's filter. The host should have been built with [`Clock::real`](host_sim::Clock::real) and
-    /// [`system_randomness`](host_sim::Builder::system_randomness). Returns when connections are accepted.
+    /// Loads filters into a host, as [`Host::load_chain`] does, and serves them. The host should have been built with
+    /// [`Clock::real`](host_sim::Clock::real) and [`system_randomness`](host_sim::Builder::system_randomness). Returns when
+    /// connections are accepted.
     ///
     /// # Errors
-    /// When the host runs no filter, an address cannot be listened on, or a URL is not one of plain HTTP.
-    pub fn start(host: Host, options: Options) -> Result<Self, GatewayError> {
+    /// When the filters do not load, an address cannot be listened on, or a URL is not one of plain HTTP.
+    pub fn start<'a>(
+        mut host: Host,
+        filters: impl IntoIterator<Item = (&'a Module, Plugin)>,
+        options: Options,
+    ) -> Result<Self, GatewayError> {
         for url in std::iter::once(&options.upstream).chain(options.clusters.values()) {
             if url.scheme_str() != Some("http") || url.authority().is_none() {
                 return Err(GatewayError::Url { url: url.clone() });
             }
+            if url.path_and_query().is_some_and(|path| path != "/") {
+                return Err(GatewayError::Path { url: url.clone() });
+            }
         }
-        let Some(driver) = host.driver() else { return Err(GatewayError::NothingLoaded) };
-        driver.name_clusters(options.clusters.keys().cloned());
+        // Before the filters are configured, which may call them.
+        host.drive(options.clusters.keys().cloned());
+        host.load_chain(filters)?;
+        let Some(driver) = host.driver() else { return Err(LoadError::NothingLoaded.into()) };
         let (listener, address) = listen(options.listen)?;
         let admin = options.admin.map(listen).transpose()?;
         let admin_address = admin.as_ref().map(|(_, address)| *address);
@@ -212,13 +229,29 @@ impl Gateway {
         self.stop();
     }
 
+    /// As [`shutdown`](Self::shutdown), but a signal that comes meanwhile ends it at once.
+    pub async fn shutdown_unless(self, stop: &mut Stop) {
+        let (told, ended) = oneshot::channel();
+        std::thread::spawn(move || {
+            self.shutdown();
+            // Nobody waits for it after a second signal.
+            let _ = told.send(());
+        });
+        tokio::select! {
+            _ = ended => {}
+            () = stop.wait() => {}
+        }
+    }
+
     fn stop(&mut self) {
         // Threads that have ended already hear nothing, and need not.
         self.phase.send_replace(Phase::Draining);
-        for thread in self.threads.drain(..) {
-            // A panic of a thread has been reported by the panic hook.
-            let _ = thread.join();
-        }
+        // The main thread came last: it answers at the admin address until the others have ended.
+        let main = self.threads.pop();
+        // A panic of a thread has been reported by the panic hook.
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+        self.phase.send_replace(Phase::Ended);
+        main.map(JoinHandle::join);
     }
 }
 

@@ -7,10 +7,10 @@ use std::{
 };
 
 use host_sim::{
-    driver,
+    Headers, driver,
     edge::{self, Refusal},
 };
-use http::{HeaderValue, Request, Response, StatusCode, Version, header};
+use http::{HeaderValue, Request, Response, Version, header, request};
 use hyper::body::Incoming;
 use tokio::{sync::oneshot, task::spawn_local};
 
@@ -48,6 +48,22 @@ impl Connection {
     }
 }
 
+/// Why the gateway answers a request itself, if it does.
+fn refusal(parts: &request::Parts, headers: &Headers) -> Option<Refusal> {
+    if headers.byte_size() > MAX_HEADER_BYTES as usize {
+        return Some(Refusal::TOO_LARGE);
+    }
+    let is_http1 = parts.version != Version::HTTP_2;
+    if is_http1 && !translate::knows_coding(parts) {
+        return Some(Refusal::CODING);
+    }
+    if is_http1 && parts.uri.scheme_str() == Some("https") {
+        return Some(Refusal::SCHEME);
+    }
+    let refusal = edge::refusal(headers, translate::protocol(parts.version));
+    refusal.or_else(|| translate::is_upgrade(parts).then_some(Refusal::UPGRADE))
+}
+
 /// Answers a request of a connection. An error breaks the connection, or the stream of an h2c connection, off.
 pub(super) async fn serve(
     local: Rc<Local>,
@@ -68,12 +84,7 @@ pub(super) async fn serve(
         record.headers.clone_from(&headers);
     }
     let id = local.common.options.recent.as_ref().map(Recent::begin);
-    let mut refusal = edge::refusal(&headers, protocol);
-    if headers.byte_size() > MAX_HEADER_BYTES as usize {
-        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE.as_u16();
-        refusal = Some(Refusal { status, body: "", details: "request_headers_too_large" });
-    }
-    if let Some(refusal) = refusal {
+    if let Some(refusal) = refusal(&parts, &headers) {
         stats.count_response(refusal.status);
         if let Some(mut record) = record {
             record.refuse(refusal);

@@ -19,7 +19,7 @@ use tokio::{
     runtime::LocalOptions,
     sync::{Notify, mpsc},
     task::{JoinSet, spawn_local},
-    time,
+    time::{self, Instant},
 };
 
 use super::{
@@ -29,8 +29,11 @@ use super::{
     service::{self, Connection, MAX_HEADER_BYTES},
 };
 
-/// Connections that came in while the listener was told to close are still taken.
+/// How long connections are still taken that came in while the listener was told to close.
 const LAST_ACCEPT: Duration = Duration::from_millis(20);
+
+/// How long a listener rests when a connection cannot be taken: there are no descriptors left, or the client is gone already.
+pub(super) const REFUSED: Duration = Duration::from_millis(100);
 
 /// A connection for a worker: its socket, its peer and its number.
 type Accepted = (TcpStream, SocketAddr, u64);
@@ -100,28 +103,32 @@ impl Thread {
                 spawn_local(admin.serve());
             }
             let listener = tokio::net::TcpListener::from_std(listener)?;
-            let deal = |stream: tokio::net::TcpStream, peer| -> io::Result<()> {
+            let deal = |stream: tokio::net::TcpStream, peer, workers: &[mpsc::UnboundedSender<Accepted>]| {
                 let id = local.common.stats.connections.fetch_add(1, Ordering::Relaxed) + 1;
                 let index = usize::try_from(id).unwrap_or(0) % workers.len().max(1);
                 if let Some(worker) = workers.get(index) {
                     // A worker that is gone closes the connection by dropping it.
                     let _ = worker.send((stream.into_std()?, peer, id));
                 }
-                Ok(())
+                io::Result::Ok(())
             };
             loop {
                 tokio::select! {
                     accepted = listener.accept() => match accepted {
-                        Ok((stream, peer)) => deal(stream, peer)?,
-                        // Out of descriptors, or the client is gone already: neither ends the gateway.
-                        Err(_) => tokio::task::yield_now().await,
+                        Ok((stream, peer)) => deal(stream, peer, &workers)?,
+                        Err(_) => time::sleep(REFUSED).await,
                     },
-                    _ = phase.wait_for(|phase| *phase == Phase::Draining) => break,
+                    _ = phase.wait_for(|phase| *phase != Phase::Serving) => break,
                 }
             }
-            while let Ok(Ok((stream, peer))) = time::timeout(LAST_ACCEPT, listener.accept()).await {
-                deal(stream, peer)?;
+            let last = Instant::now() + LAST_ACCEPT;
+            while let Ok(Ok((stream, peer))) = time::timeout_at(last, listener.accept()).await {
+                deal(stream, peer, &workers)?;
             }
+            drop((listener, workers));
+            // Whoever asks at the admin address whether the gateway is ready hears that it drains. The sender lives as long as the
+            // gateway.
+            let _ = phase.wait_for(|phase| *phase == Phase::Ended).await;
             Ok(())
         })
     }
@@ -171,7 +178,7 @@ async fn connection(local: Rc<Local>, (stream, peer, id): Accepted) {
     let mut phase = common.phase.clone();
     let grace = async {
         // The sender lives as long as the gateway; without it there is nothing left to wait for.
-        if phase.wait_for(|phase| *phase == Phase::Draining).await.is_ok() {
+        if phase.wait_for(|phase| *phase != Phase::Serving).await.is_ok() {
             time::sleep(common.options.grace).await;
         }
     };

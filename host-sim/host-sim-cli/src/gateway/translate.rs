@@ -43,21 +43,39 @@ fn end_to_end(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &Header
     })
 }
 
+/// Whether the client asks to go on in another protocol.
+pub(super) fn is_upgrade(parts: &request::Parts) -> bool {
+    let protocol = parts.headers.get(header::UPGRADE);
+    // That to HTTP/2 is a hint, which is not followed.
+    let is_other = protocol.is_some_and(|protocol| !protocol.as_bytes().eq_ignore_ascii_case(b"h2c"));
+    is_other && declared(&parts.headers).contains(&header::UPGRADE)
+}
+
+/// Whether the body comes as it is, or in chunks alone.
+pub(super) fn knows_coding(parts: &request::Parts) -> bool {
+    let mut codings = parts.headers.get_all(header::TRANSFER_ENCODING).into_iter();
+    let first = codings.next();
+    first.is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked")) && codings.next().is_none()
+}
+
 /// The request as its client sent it, pseudo-headers first.
 pub(super) fn sent_headers(parts: &request::Parts) -> Headers {
     let mut headers = Headers::request();
-    let host = parts.headers.get(header::HOST).map(|host| bytes(host.as_bytes()));
+    let hosts: Vec<_> = parts.headers.get_all(header::HOST).into_iter().map(HeaderValue::as_bytes).collect();
+    let host = (!hosts.is_empty()).then(|| hosts.join(&b','));
+    let host = host.map(Bytes::from);
     let authority = parts.uri.authority().map(|authority| bytes(authority.as_str())).or(host);
     if let Some(authority) = authority {
         headers.append(":authority", authority);
     }
-    if parts.method != http::Method::CONNECT {
-        let path = match parts.uri.path_and_query() {
-            Some(path) => bytes(path.as_str()),
-            // What is neither a path nor a URL is taken for an authority by the HTTP library, and is no path.
-            None if parts.uri.scheme().is_none() => bytes(parts.uri.to_string()),
-            None => bytes("/"),
-        };
+    let path = match parts.uri.path_and_query() {
+        Some(path) => Some(bytes(path.as_str())),
+        None if parts.method == Method::CONNECT => None,
+        // What is neither a path nor a URL is taken for an authority by the HTTP library, and is no path.
+        None if parts.uri.scheme().is_none() => Some(bytes(parts.uri.to_string())),
+        None => Some(bytes("/")),
+    };
+    if let Some(path) = path {
         headers.append(":path", path);
     }
     headers.append(":method", bytes(parts.method.as_str()));
@@ -148,12 +166,14 @@ pub(super) fn outbound_http2(headers: Headers, body: Body) -> Option<http::Reque
     Some(request)
 }
 
-/// The answer to a request that no filter sees; its connection closes after it.
+/// The answer to a request that no filter sees.
 pub(super) fn refused(refusal: Refusal) -> Option<http::Response<Body>> {
     let mut response = http::Response::new(body::whole(Bytes::from_static(refusal.body.as_bytes())));
     *response.status_mut() = http::StatusCode::from_u16(refusal.status).ok()?;
     let headers = response.headers_mut();
-    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    if refusal != Refusal::STAR {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     if !refusal.body.is_empty() {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     }

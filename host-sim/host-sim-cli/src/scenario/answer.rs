@@ -32,6 +32,9 @@ message! {
         /// Instead of an answer: the connection is broken off.
         #[serde(default)]
         pub reset: bool,
+        /// Instead of an answer: something that is no HTTP.
+        #[serde(default)]
+        pub malformed: bool,
         /// Instead of an answer: there is none, until the filter's time-out or the route's.
         #[serde(default)]
         pub never: bool,
@@ -58,6 +61,7 @@ impl Default for Answer {
             chunks: Vec::new(),
             after: None,
             reset: false,
+            malformed: false,
             never: false,
             then: Vec::new(),
         }
@@ -79,6 +83,9 @@ impl Answer {
     pub fn response(&self) -> Response {
         if self.reset {
             return Response::reset();
+        }
+        if self.malformed {
+            return Response::malformed();
         }
         if self.never {
             return Response::silence();

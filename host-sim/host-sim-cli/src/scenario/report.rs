@@ -35,6 +35,14 @@ pub struct Report {
 }
 
 impl Report {
+    /// Of a scenario whose filter refuses what it is given.
+    pub fn refused(refusal: String) -> Self {
+        let miss = Miss { what: "start".to_owned(), expected: "the filter runs".to_owned(), found: refusal };
+        let name = "the start of the filter".to_owned();
+        let step = StepReport { name, misses: vec![miss], ..StepReport::default() };
+        Self { steps: vec![step], usages: Usages::new() }
+    }
+
     /// Whether everything was as expected.
     pub fn passed(&self) -> bool {
         self.steps.iter().all(|step| step.misses.is_empty())

@@ -63,10 +63,18 @@ impl Scenario {
     }
 }
 
+/// Whether a text is the path of a configuration, there or not.
+fn is_path(text: &str) -> bool {
+    let extension = Path::new(text).extension().and_then(|extension| extension.to_str());
+    !text.contains(['\n', '{']) && matches!(extension, Some("json" | "yaml" | "yml"))
+}
+
 /// A configuration that a scenario gives: a path, seen from `base`, or the thing itself.
 pub(crate) fn configured(given: &Json, base: &Path) -> Result<Plugin, ConfigurationError> {
     match given {
-        Json::String(path) if base.join(path).is_file() => configuration::read(base.join(path), None),
+        Json::String(path) if is_path(path) || base.join(path).is_file() => {
+            configuration::read(base.join(path), None)
+        }
         Json::String(text) => configuration::parse(text.as_bytes(), None),
         other => configuration::parse(other.to_string().as_bytes(), None),
     }

@@ -2,8 +2,9 @@
 
 use std::{
     fs,
+    io::Write as _,
     path::Path,
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 
 use crate::guests;
@@ -132,5 +133,42 @@ fn commands_take_a_chain_of_filters() {
         let (found, out, err) = check(arguments);
         let told = out.lines().chain(err.lines()).any(|told| told == line);
         assert!(found == Some(code) && told, "{arguments}: {found:?}\n{out}\n{err}");
+    }
+}
+
+#[test]
+fn a_configuration_comes_from_the_standard_input_by_its_dash() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("filter.wasm"), guests::guest("configuration")).unwrap();
+    //  what is said, exit code
+    for (said, code) in [("good", 0), ("bad", 1)] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_host-sim"))
+            .args(["check", "--wasm", "filter.wasm", "--config", "-"])
+            .current_dir(directory.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(said.as_bytes()).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(code), "{said}");
+    }
+}
+
+#[test]
+fn a_url_with_a_path_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("filter.wasm"), guests::guest("configuration")).unwrap();
+    for options in [
+        "--upstream http://127.0.0.1:1/api",
+        "--upstream http://127.0.0.1:1 --cluster a=http://127.0.0.1:1/a?b",
+    ] {
+        let serve = "serve --wasm filter.wasm --listen 127.0.0.1:0".split(' ');
+        let arguments: Vec<_> = serve.chain(options.split(' ')).collect();
+        let (code, _, err) = host_sim(&arguments, directory.path());
+        assert!(
+            code == Some(2) && err.contains("expected http://host:port without a path"),
+            "{options}: {err}"
+        );
     }
 }

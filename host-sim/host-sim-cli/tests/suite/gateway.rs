@@ -228,12 +228,12 @@ fn the_admin_address_tells_readiness_and_counters() {
 
 #[test]
 fn the_admin_address_counts_vms_that_were_started_anew() {
-    let mut host = Host::builder().clock(Clock::real()).build();
+    let host = Host::builder().clock(Clock::real()).build();
     let plugin = Plugin::default().name("guest").failure_policy(FailurePolicy::FailReload);
-    host.load(&Module::compile(guests::guest("traps")).unwrap(), plugin).unwrap();
+    let module = Module::compile(guests::guest("traps")).unwrap();
     let mut options = Options::new(format!("http://{}", upstream(echo)).parse().unwrap());
     options.admin = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
-    let gateway = Gateway::start(host, options).unwrap();
+    let gateway = Gateway::start(host, [(&module, plugin)], options).unwrap();
     let admin = gateway.admin_address().unwrap();
     // The backoff is a second and a half at most: until then each request meets it.
     assert_eq!(get(gateway.address(), "/unreachable").status(), 503);
@@ -348,11 +348,11 @@ fn grpc_echo() -> SocketAddr {
 
 #[test]
 fn grpc_calls_and_streams_go_to_their_cluster_over_h2c() {
-    let mut host = Host::builder().clock(Clock::real()).system_randomness().build();
-    host.load(&Module::compile(guests::guest("grpc")).unwrap(), Plugin::default()).unwrap();
+    let host = Host::builder().clock(Clock::real()).system_randomness().build();
+    let module = Module::compile(guests::guest("grpc")).unwrap();
     let mut options = Options::new(format!("http://{}", upstream(echo)).parse().unwrap());
     options.clusters.insert("greeter".to_owned(), format!("http://{}", grpc_echo()).parse().unwrap());
-    let gateway = Gateway::start(host, options).unwrap();
+    let gateway = Gateway::start(host, [(&module, Plugin::default())], options).unwrap();
     let rows: [(&str, &[&str]); 2] = [
         ("/call", &["call 0", "kind 1", "received Ada"]),
         ("/stream", &["received one", "received two", "trailing metadata 0", "closed 0"]),

@@ -113,13 +113,13 @@ pub(crate) fn echo(stream: TcpStream) {
 
 /// A gateway in front of `upstream` whose admin address is open, with a cluster "auth".
 pub(crate) fn gateway_with(guest: &str, upstream: SocketAddr, cluster: Option<SocketAddr>) -> Gateway {
-    let mut host = Host::builder().workers(2).clock(Clock::real()).system_randomness().build();
-    host.load(&Module::compile(guests::guest(guest)).unwrap(), Plugin::default()).unwrap();
+    let host = Host::builder().workers(2).clock(Clock::real()).system_randomness().build();
+    let module = Module::compile(guests::guest(guest)).unwrap();
     let url = |address: SocketAddr| format!("http://{address}").parse().unwrap();
     let mut options = Options::new(url(upstream));
     options.clusters.extend(cluster.map(|address| ("auth".to_owned(), url(address))));
     options.admin = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
-    Gateway::start(host, options).unwrap()
+    Gateway::start(host, [(&module, Plugin::default())], options).unwrap()
 }
 
 pub(crate) fn gateway(guest: &str) -> Gateway {

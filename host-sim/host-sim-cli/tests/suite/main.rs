@@ -19,6 +19,8 @@ mod http;
 mod page;
 mod recent;
 #[cfg(feature = "scenarios")]
+mod runs;
+#[cfg(feature = "scenarios")]
 mod scenario_page;
 #[cfg(feature = "scenarios")]
 mod scenarios;

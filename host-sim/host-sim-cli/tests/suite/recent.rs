@@ -23,13 +23,13 @@ pub(crate) fn watched(
     let recent = Recent::default();
     let traced = recent.clone();
     let builder = Host::builder().workers(2).clock(Clock::real()).system_randomness();
-    let mut host = builder.on_trace(move |callback| traced.trace(callback)).build();
-    host.load(&Module::compile(guests::guest(guest)).unwrap(), Plugin::default()).unwrap();
+    let host = builder.on_trace(move |callback| traced.trace(callback)).build();
+    let module = Module::compile(guests::guest(guest)).unwrap();
     let mut options = Options::new(format!("http://{upstream}").parse().unwrap());
     options.admin = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
     options.recent = Some(recent);
     change(&mut options);
-    let gateway = Gateway::start(host, options).unwrap();
+    let gateway = Gateway::start(host, [(&module, Plugin::default())], options).unwrap();
     let admin = gateway.admin_address().unwrap();
     (gateway, admin)
 }
@@ -260,11 +260,11 @@ fn a_listener_is_told_of_each_request_that_has_ended_with_what_the_filter_logged
     let recent = Recent::on_end(move |ended| sender.send(ended.clone()).unwrap());
     let logged = recent.clone();
     let builder = Host::builder().workers(2).clock(Clock::real()).system_randomness();
-    let mut host = builder.on_log(move |line| logged.log(line)).build();
-    host.load(&Module::compile(guests::guest("bodies")).unwrap(), Plugin::default()).unwrap();
+    let host = builder.on_log(move |line| logged.log(line)).build();
+    let module = Module::compile(guests::guest("bodies")).unwrap();
     let mut options = Options::new(format!("http://{}", upstream(echo)).parse().unwrap());
     options.recent = Some(recent);
-    let gateway = Gateway::start(host, options).unwrap();
+    let gateway = Gateway::start(host, [(&module, Plugin::default())], options).unwrap();
     for path in ["/one?a=b", "/two"] {
         assert_eq!(get(gateway.address(), path).status(), 200);
         let ended = ended.recv_timeout(PATIENCE).unwrap();

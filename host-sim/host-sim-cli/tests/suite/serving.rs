@@ -8,6 +8,7 @@ use std::{
     process::{Child, Command, Stdio},
     sync::mpsc::{self, Receiver},
     thread,
+    time::{Duration, Instant},
 };
 
 use crate::{
@@ -158,4 +159,95 @@ fn the_access_log_is_printed_or_appended_to_a_file() {
     let written = fs::read_to_string(file).unwrap();
     let paths: Vec<_> = written.lines().filter_map(|line| line.split(' ').nth(2)).collect();
     assert_eq!(paths, ["before", "/first", "/second"], "{written}");
+}
+
+/// The processor time that a process has used.
+#[cfg(target_os = "linux")]
+fn cpu_time(process: u32) -> Duration {
+    // After the name, which is in parentheses: the twelfth and thirteenth field, in hundredths of a second.
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let fields: Vec<_> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
+    Duration::from_millis(ticks * 10)
+}
+
+#[cfg(unix)]
+fn signal(serving: &Serving, name: &str) {
+    let told = Command::new("kill").args([name, &serving.child.id().to_string()]).status().unwrap();
+    assert!(told.success());
+}
+
+/// Whether the command ends within a time.
+#[cfg(unix)]
+fn ends_within(serving: &mut Serving, time: Duration) -> bool {
+    let begin = Instant::now();
+    while begin.elapsed() < time {
+        if serving.child.try_wait().unwrap().is_some() {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    false
+}
+
+/// A request whose answer does not come, on a connection that is given back.
+#[cfg(unix)]
+fn begin(address: SocketAddr) -> std::net::TcpStream {
+    let (mut stream, _) = connect(address);
+    stream.write_all(b"POST /begun HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\nhalf").unwrap();
+    stream
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_ends_it_while_connections_come() {
+    let folder = folder("configuration", "one");
+    let mut serving = Serving::start(folder.path(), &[]);
+    let address = serving.address;
+    let (stop, stopped) = mpsc::channel::<()>();
+    let clients = thread::spawn(move || {
+        let mut open = Vec::new();
+        while stopped.recv_timeout(Duration::from_millis(5)) == Err(mpsc::RecvTimeoutError::Timeout) {
+            open.extend(std::net::TcpStream::connect(address));
+        }
+    });
+    signal(&serving, "-INT");
+    assert!(ends_within(&mut serving, Duration::from_secs(8)), "it serves on");
+    drop(stop);
+    clients.join().unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn while_it_drains_it_is_not_ready_and_a_second_interrupt_ends_it_at_once() {
+    let folder = folder("configuration", "one");
+    let mut serving = Serving::start(folder.path(), &[]);
+    let _begun = begin(serving.address);
+    assert_eq!(get(serving.admin, "/ready").text(), "LIVE\n");
+    signal(&serving, "-INT");
+    // The first of these may come before the signal.
+    let patience = Instant::now();
+    while get(serving.admin, "/ready").text() == "LIVE\n" && patience.elapsed() < PATIENCE {}
+    let answer = get(serving.admin, "/ready");
+    assert_eq!((answer.status(), answer.text().as_str()), (503, "DRAINING\n"));
+    signal(&serving, "-INT");
+    assert!(ends_within(&mut serving, Duration::from_secs(10)), "it waits for the request");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn without_a_descriptor_left_it_waits_until_there_is_one() {
+    let folder = folder("configuration", "one");
+    let serving = Serving::start(folder.path(), &[]);
+    let limits = format!("--pid={}", serving.child.id());
+    let limited = Command::new("prlimit").args([&limits, "--nofile=64:64"]).status().unwrap();
+    assert!(limited.success());
+    let open: Vec<_> = (0..100).map(|_| std::net::TcpStream::connect(serving.address).unwrap()).collect();
+    thread::sleep(Duration::from_millis(300));
+    let before = cpu_time(serving.child.id());
+    thread::sleep(Duration::from_secs(1));
+    let used = cpu_time(serving.child.id()) - before;
+    assert!(used < Duration::from_millis(200), "{used:?} in a second");
+    drop(open);
+    assert_eq!(get(serving.address, "/").status(), 200);
 }

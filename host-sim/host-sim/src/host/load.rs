@@ -1,6 +1,6 @@
 //! How a host gets its filters, others in their place, and new configurations for them.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use envoy_config::Plugin;
@@ -50,8 +50,9 @@ impl Host {
             clusters: Arc::clone(&self.clusters),
         };
         self.loaded = Some(Loaded { chain, driver });
-        self.driven.store(false, Ordering::Relaxed);
-        self.serve_callouts();
+        if !self.driven {
+            self.serve_callouts();
+        }
         Ok(())
     }
 
@@ -80,7 +81,7 @@ impl Host {
             loaded.chain = chain;
         }
         tried?;
-        if !self.driven.load(Ordering::Relaxed) {
+        if !self.driven {
             self.serve_callouts();
         }
         Ok(())

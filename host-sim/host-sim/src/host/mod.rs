@@ -1,10 +1,7 @@
 //! The host: workers over one shared store, and the clock that a test holds.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     thread::{self, ScopedJoinHandle},
     time::Duration,
 };
@@ -22,6 +19,7 @@ use crate::{
     driver::Driver,
     host::stream::Stream,
     hostcalls::is_host_function,
+    lock::lock,
     outcome::Outcome,
     shared::{
         Shared,
@@ -53,7 +51,7 @@ pub struct Host {
     clusters: Arc<Clusters>,
     loaded: Option<Loaded>,
     /// Whether a driver takes the work that guests leave.
-    driven: AtomicBool,
+    driven: bool,
 }
 
 /// What threads come to, in their order. A panic goes on here.
@@ -94,7 +92,7 @@ impl Host {
     }
 
     pub(crate) fn new(shared: Arc<Shared>, workers: usize, clusters: Clusters) -> Self {
-        Self { shared, workers, clusters: Arc::new(clusters), loaded: None, driven: AtomicBool::new(false) }
+        Self { shared, workers, clusters: Arc::new(clusters), loaded: None, driven: false }
     }
 
     fn all_workers(&self) -> Vec<SharedWorker> {
@@ -111,12 +109,16 @@ impl Host {
             .unwrap_or_else(|| panic!("worker {index} of {}: workers are counted from 0", self.workers))
     }
 
-    /// The workers, for a gateway that drives them itself; none when no filter is loaded. From now on, what guests ask for
-    /// while filters are replaced or updated is the driver's [`Work`](crate::driver::Work).
+    /// Has a gateway drive the workers itself: from now on, what guests ask for while filters are loaded, replaced or updated is
+    /// its [`Work`](crate::driver::Work). Guests may call its clusters, beside those of the [`Builder`](crate::Builder).
+    pub fn drive(&mut self, clusters: impl IntoIterator<Item = String>) {
+        lock(&self.shared.clusters).extend(clusters);
+        self.driven = true;
+    }
+
+    /// The workers, for whoever drives them; none when no filter is loaded.
     pub fn driver(&self) -> Option<Driver> {
-        let loaded = self.loaded.as_ref()?;
-        self.driven.store(true, Ordering::Relaxed);
-        Some(loaded.driver.clone())
+        Some(self.loaded.as_ref()?.driver.clone())
     }
 
     fn serve_callouts(&self) {

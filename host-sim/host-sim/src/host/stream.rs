@@ -10,7 +10,7 @@ use crate::{
     outcome::{End, Outcome, Told},
     shared::record::Mark,
     wire::{
-        callout::RESET_ERROR,
+        callout::{PROTOCOL_ERROR, RESET_ERROR},
         direction::Direction,
         frame::{Frame, Output, Part},
         grpc::VIA_UPSTREAM,
@@ -220,6 +220,9 @@ impl Stream {
             }
             Some(Failure::Reset) => {
                 (503, RESET_ERROR, "upstream_reset_before_response_started{connection_termination}")
+            }
+            Some(Failure::Malformed) => {
+                (502, PROTOCOL_ERROR, "upstream_reset_before_response_started{protocol_error}")
             }
             Some(Failure::Silence) => (504, "upstream request timeout", "response_timeout"),
         };

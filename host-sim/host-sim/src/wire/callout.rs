@@ -13,6 +13,10 @@ pub const CONNECT_ERROR: &str =
 pub const RESET_ERROR: &str =
     "upstream connect error or disconnect/reset before headers. reset reason: connection termination";
 
+/// What is said of one that answers with what is no HTTP.
+pub const PROTOCOL_ERROR: &str =
+    "upstream connect error or disconnect/reset before headers. reset reason: protocol error";
+
 /// A call of a guest to a cluster, on its worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId {
@@ -54,6 +58,11 @@ impl Callout {
     /// What the guest sees when the cluster breaks off before it answers.
     pub fn unanswered() -> Response {
         Self::of_the_gateway(503, RESET_ERROR)
+    }
+
+    /// What the guest sees when the cluster answers with what is no HTTP.
+    pub fn malformed() -> Response {
+        Self::of_the_gateway(502, PROTOCOL_ERROR)
     }
 
     /// What the guest sees when the cluster cannot be reached.

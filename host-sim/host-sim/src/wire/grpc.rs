@@ -121,7 +121,7 @@ impl GrpcEvent {
     /// All that a whole answer says. The answer to a later message of a stream says nothing of its headers again.
     pub(crate) fn of_answer(response: Response, later: bool) -> Vec<Self> {
         match response.failure {
-            Some(Failure::Reset) => return vec![Self::broken()],
+            Some(Failure::Reset | Failure::Malformed) => return vec![Self::broken()],
             Some(Failure::Silence) => return Vec::new(),
             None => {}
         }

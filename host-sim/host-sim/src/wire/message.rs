@@ -304,6 +304,8 @@ pub struct ClusterCall {
 pub(crate) enum Failure {
     /// The connection broke.
     Reset,
+    /// What was answered is no HTTP.
+    Malformed,
     /// It never answers: a test answers by hand, or the call's time-out passes.
     Silence,
 }
@@ -349,6 +351,11 @@ impl Response {
     /// The upstream breaks the connection instead of answering.
     pub fn reset() -> Self {
         Self { failure: Some(Failure::Reset), ..Self::new(503) }
+    }
+
+    /// The upstream answers with what is no HTTP.
+    pub fn malformed() -> Self {
+        Self { failure: Some(Failure::Malformed), ..Self::new(502) }
     }
 
     /// The answer to a callout comes this much later, as the host is advanced; not at all if the callout times out before.

@@ -187,7 +187,7 @@ fn a_filter_of_a_replaced_chain_keeps_what_has_not_changed() {
 }
 
 #[test]
-fn what_a_filter_asks_for_in_an_update_is_the_drivers_work() {
+fn what_a_filter_asks_for_when_it_is_loaded_or_updated_is_the_drivers_work() {
     let source = r#"(module
         (import "env" "proxy_http_call"
           (func $call (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
@@ -199,10 +199,11 @@ fn what_a_filter_asks_for_in_an_update_is_the_drivers_work() {
           (i32.const 1)))"#;
     let module = Module::compile(guests::assemble(source).unwrap()).unwrap();
     let mut host = Host::builder().cluster("auth", |_| Response::ok()).build();
+    host.drive([]);
     host.load(&module, Plugin::default()).unwrap();
     let driver = host.driver().unwrap();
     let asked = || driver.workers()[0].lock().take_work().callouts.len();
-    assert_eq!(asked(), 0, "the host has answered what was asked before there was a driver");
+    assert_eq!(asked(), 1, "{:?}", lines(&host));
     host.update("two").unwrap();
     assert_eq!(asked(), 1, "{:?}", lines(&host));
 }

@@ -10,7 +10,7 @@ use std::str::FromStr;
 use clap::Args;
 use host_sim::{Clock, Host, LogLevel};
 use host_sim_cli::failure::Failure;
-use host_sim_cli::gateway::{Ended, Gateway, Options, Recent};
+use host_sim_cli::gateway::{Ended, Gateway, GatewayError, Options, Recent};
 use host_sim_cli::setup;
 use host_sim_cli::stop::Stop;
 use host_sim_cli::watch::Files;
@@ -28,7 +28,7 @@ use crate::output::{Format, print, say};
 /// remaining units and the limit of each quota, and the outcome unless the request was simply allowed. `-` marks a value that does
 /// not apply. Lines go to standard output, and all else to standard error. A changed FILE is reloaded; if the filter refuses it,
 /// the previous configuration keeps running. The admin address has /ready, /stats, /stats/prometheus and /requests, the last 100
-/// requests with their decisions, headers and bodies. SIGINT (Ctrl-C) and SIGTERM end the command after the requests in progress. Exit code
+/// requests with their decisions, headers and bodies. SIGINT (Ctrl-C) and SIGTERM end the command after the requests in progress, and a second one at once. Exit code
 /// 0 then, 1 if the filter refuses FILE, 2 if a file cannot be read or an address is in use.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -79,18 +79,16 @@ impl FromStr for Admin {
 impl Serve {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let gateway = runtime.block_on(self.serve())?;
-        gateway.shutdown();
-        Ok(())
+        runtime.block_on(self.serve())
     }
 
-    /// Serves until it is asked to stop, and gives back the gateway, which is to be shut down.
-    async fn serve(self) -> Result<Gateway, Failure> {
+    /// Serves until it is asked to stop.
+    async fn serve(self) -> Result<(), Failure> {
         // Signals are caught from before the first connection on, so that none ends the process unasked.
-        let stop = Stop::new()?;
+        let mut stop = Stop::new()?;
         // As the files are before they are read: what changes after that is read again.
-        let mut files = Files::new(vec![self.file.clone(), self.filter.module()?])?;
-        let mut documents = self.filter.keys.clone().map(|file| Files::new(vec![file])).transpose()?;
+        let mut files = Files::new(vec![self.file.clone(), self.filter.module()?]);
+        let mut documents = self.filter.keys.clone().map(|file| Files::new(vec![file]));
 
         let ready = self.filter.ready(&self.file, true)?;
         let keys = self.filter.keys(&ready.config)?;
@@ -102,8 +100,7 @@ impl Serve {
             return Err(Failure::Unusable(message));
         }
         let recent = recent(self.format);
-        let mut host = self.host(&ready, keys.as_ref(), recent.clone());
-        host.load(&ready.module, ready.plugin.clone()).map_err(not_loaded)?;
+        let host = self.host(&ready, keys.as_ref(), recent.clone());
         let (workers, upstream) = (host.workers(), self.upstream.clone());
         let options = Options {
             listen: self.listen,
@@ -112,7 +109,11 @@ impl Serve {
             recent: Some(recent),
             ..Options::new(self.upstream.clone())
         };
-        let mut gateway = Gateway::start(host, options)?;
+        let filters = [(&ready.module, ready.plugin.clone())];
+        let mut gateway = Gateway::start(host, filters, options).map_err(|error| match error {
+            GatewayError::Load(error) => not_loaded(error),
+            other => other.into(),
+        })?;
 
         say(format_args!("{}\n{}", self.file.display(), summary(&ready.config)));
         warnings(&ready.config).iter().for_each(|warning| say(format_args!("warning: {warning}")));
@@ -127,7 +128,8 @@ impl Serve {
             () = stop.wait() => say("stopping after the requests in progress"),
             () = self.follow(&mut files, documents.as_mut(), ready, keys.as_ref(), &mut gateway) => {}
         }
-        Ok(gateway)
+        gateway.shutdown_unless(&mut stop).await;
+        Ok(())
     }
 
     fn host(&self, ready: &Ready, keys: Option<&Keys>, recent: Recent) -> Host {

@@ -7,14 +7,14 @@ mod text;
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use clap::{Args, ValueEnum};
-use host_sim::{Compiler, Module, Plugin};
+use host_sim::{Compiler, LoadError, Module, Plugin};
 use host_sim_cli::{
     failure::Failure,
-    scenario::{self, FRAMINGS, Options, Report, Scenario},
+    scenario::{self, FRAMINGS, Options, Report, Scenario, ScenarioError},
 };
 
 use self::against::Opponent;
@@ -120,6 +120,8 @@ struct Ran {
 
 /// The names of a file's scenarios.
 fn names_of(path: &Path, scenarios: &[Scenario]) -> Vec<String> {
+    // The same file has the same name, however it was given.
+    let path: PathBuf = path.components().filter(|part| *part != Component::CurDir).collect();
     let named = |(index, scenario): (usize, &Scenario)| match (&scenario.name, scenarios.len()) {
         (Some(name), _) => format!("{}: {name}", path.display()),
         (None, 1) => path.display().to_string(),
@@ -151,8 +153,12 @@ impl Run {
                         }
                         Ok(report)
                     });
-                    let report = report.map_err(|error| error.about(&name))?;
-                    let ran = Ran { name, report };
+                    // A filter that refuses what it is given has failed its scenario, and the others go on.
+                    let report = match report {
+                        Err(Failure::Missed(refusal)) => Ok(Report::refused(refusal)),
+                        report => report.map_err(|error| error.about(&name)),
+                    };
+                    let ran = Ran { name, report: report? };
                     if self.format == Format::Text && !counted {
                         text::print_run(&ran, self.trace.trace);
                     }
@@ -202,7 +208,11 @@ impl Run {
         base: &Path,
     ) -> Result<Report, Failure> {
         let run = |options: Options| -> Result<Report, Failure> {
-            Ok(scenario::run(scenario, self.filter.builder()?, module, plugin, base, options)?)
+            let builder = self.filter.builder()?;
+            scenario::run(scenario, builder, module, plugin, base, options).map_err(|error| match error {
+                ScenarioError::Load(LoadError::Refused { .. }) => Failure::Missed(error.to_string()),
+                other => other.into(),
+            })
         };
         let mut report = run(Options { keep_all: self.trace.trace.is_some(), ..Options::default() })?;
         for framing in FRAMINGS.into_iter().filter(|_| self.framings) {
