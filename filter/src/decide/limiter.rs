@@ -23,8 +23,12 @@ use crate::request::readings::AmbiguousPath;
 /// clients have a key that is known later.
 const NOT_READY_CLASS: &str = "not-ready";
 
-/// The path as the client sent it, in ngx_wasm_module: there, `:path` is decoded and normalised, while nginx may send on what it got.
-const SENT_PATH: &[u8] = b"ngx\0request_uri";
+/// The path and query as the client sent them, in ngx_wasm_module: there, `:path` is decoded and normalised, while nginx may send on what it
+/// got.
+pub(super) const SENT_PATH: &[u8] = b"ngx\0request_uri";
+
+/// Pairs of headers that ngx_wasm_module hands over at most. A request with as many may have a key behind them.
+const MOST_PAIRS_IN_NGINX: usize = 100;
 
 /// Decides on requests by one configuration, within one VM.
 #[derive(Debug)]
@@ -165,7 +169,29 @@ impl<H: Host> Decider<'_, H> {
     fn decide_line(&mut self, decided: &mut Decided, line: &RequestLine<'_>) -> Result<(), DecideError> {
         decided.is_grpc = line.is_grpc;
         decided.has_origin = line.origin.is_some();
-        let rule = self.route(line)?;
+        match *self.has_sent_path {
+            Some(false) => self.decide_as_sent(decided, line),
+            Some(true) | None => self.decide_in_nginx(decided, line),
+        }
+    }
+
+    /// Decides on a request in nginx, or on the first one of a VM, which finds out where it is.
+    #[cold]
+    fn decide_in_nginx(&mut self, decided: &mut Decided, line: &RequestLine<'_>) -> Result<(), DecideError> {
+        let sent = self.context.host.property(SENT_PATH)?;
+        self.has_sent_path.get_or_insert(sent.is_some());
+        if sent.is_some() && line.headers.len() >= MOST_PAIRS_IN_NGINX {
+            decided.refuse(self.context.config, Outcome::UnknownKey, Refusal::TooManyHeaders);
+            if decided.answer.is_some() {
+                return Ok(());
+            }
+        }
+        self.decide_as_sent(decided, &RequestLine { path: sent.as_deref().or(line.path), ..*line })
+    }
+
+    /// Decides on a request whose path is as the client sent it.
+    fn decide_as_sent(&mut self, decided: &mut Decided, line: &RequestLine<'_>) -> Result<(), DecideError> {
+        let rule = self.context.config.rule(line.method, line.path);
         match rule {
             Ok(Rule::Exempt) => {
                 decided.pass(Outcome::Exempt);
@@ -182,17 +208,6 @@ impl<H: Host> Decider<'_, H> {
         }
         let keyed = Keyed { line, asks_usage: rule == Ok(Rule::Usage), scope: None };
         self.decide_for(decided, &keyed)
-    }
-
-    /// The rule of a request, by its method and path.
-    fn route(&mut self, line: &RequestLine<'_>) -> Result<Result<Rule, AmbiguousPath>, HostError> {
-        let Context { host, config, .. } = &mut self.context;
-        if !config.looks_at_paths || *self.has_sent_path == Some(false) {
-            return Ok(config.rule(line.method, line.path));
-        }
-        let sent = host.property(SENT_PATH)?;
-        self.has_sent_path.get_or_insert(sent.is_some());
-        Ok(config.rule(line.method, sent.as_deref().or(line.path)))
     }
 
     fn decide_for(&mut self, decided: &mut Decided, keyed: &Keyed<'_>) -> Result<(), DecideError> {
@@ -220,7 +235,7 @@ impl<H: Host> Decider<'_, H> {
             KeyLine::None => Credential::Missing,
             KeyLine::One { .. } | KeyLine::Several => {
                 let property = |path: &[u8]| self.context.host.property(path);
-                credential(&config.key_sources, keyed.line.headers, property)?
+                credential(&config.key_sources, keyed.line.headers, keyed.line.path, property)?
             }
         };
         self.look_for_the_first_time()?;

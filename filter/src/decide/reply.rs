@@ -199,6 +199,7 @@ fn around(status: u16) -> (&'static str, &'static str) {
         409 => around!("conflict", "rfc9110#section-15.5"),
         410 => around!("invite_expired", "rfc9110#section-15.5"),
         422 => around!("unprocessable_entity", "rfc9110#section-15.5"),
+        431 => around!("bad_request", "rfc6585#section-5"),
         429 => around!("rate_limit_exceeded", "rfc6585#section-4"),
         503 => around!("internal_server_error", "rfc9110#section-15.6.4"),
         500.. => around!("internal_server_error", "rfc9110#section-15.5"),

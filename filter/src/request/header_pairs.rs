@@ -22,6 +22,18 @@ impl<'b> HeaderPairs<'b> {
         (count > 0).then_some(Self { sizes, strings })
     }
 
+    /// The number of pairs.
+    #[must_use]
+    pub fn len(self) -> usize {
+        self.sizes.len()
+    }
+
+    /// Whether there are none, which [`HeaderPairs::parse`] does not return.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.sizes.is_empty()
+    }
+
     /// The pairs in the host's order. Ends early where the strings are cut short.
     pub fn iter(self) -> impl Iterator<Item = (&'b [u8], &'b [u8])> {
         self.spans()

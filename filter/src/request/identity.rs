@@ -64,19 +64,20 @@ impl<'r> Credential<'r> {
     }
 }
 
-/// The key of a request, from all `sources`. `property` is the host's `proxy_get_property`.
+/// The key of a request, from all `sources`. `path` has the query, and `property` is the host's `proxy_get_property`.
 ///
 /// # Errors
 /// The error of `property`.
 pub fn credential<'r, E>(
     sources: &[KeySource],
     headers: HeaderPairs<'r>,
+    path: Option<&'r [u8]>,
     mut property: impl FnMut(&[u8]) -> Result<Option<Vec<u8>>, E>,
 ) -> Result<Credential<'r>, E> {
     let mut of_source = |source: &KeySource| {
         Ok(match source {
             KeySource::Header { name, scheme } => in_headers(headers, name, scheme.as_deref()),
-            KeySource::Query { name } => merge(in_query(headers.get(":path").unwrap_or_default(), name)),
+            KeySource::Query { name } => merge(in_query(path.unwrap_or_default(), name)),
             KeySource::Metadata { path } => property(path)?.map_or(Credential::Missing, from_metadata),
         })
     };
@@ -153,7 +154,8 @@ mod tests {
 
     fn find<'r>(headers: &'r [u8]) -> Credential<'r> {
         let none = |_: &[u8]| Ok::<_, std::convert::Infallible>(None);
-        let Ok(found) = credential(&sources(), HeaderPairs::parse(headers).unwrap(), none);
+        let headers = HeaderPairs::parse(headers).unwrap();
+        let Ok(found) = credential(&sources(), headers, headers.get(":path"), none);
         found
     }
 
@@ -238,7 +240,7 @@ mod tests {
         let sources = [KeySource::Metadata { path: b"metadata\0x".to_vec() }];
         for (value, expected) in rows {
             let property = |_: &[u8]| Ok::<_, std::convert::Infallible>(Some(value.to_vec()));
-            let Ok(found) = credential(&sources, HeaderPairs::parse(&headers).unwrap(), property);
+            let Ok(found) = credential(&sources, HeaderPairs::parse(&headers).unwrap(), None, property);
             let expected = expected.map_or(Credential::Missing, |key| Credential::Key(key.as_bytes().into()));
             assert_eq!(found, expected, "{value:?}");
         }
