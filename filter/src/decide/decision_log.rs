@@ -50,7 +50,6 @@ struct Explanation<'d> {
 
 #[derive(Serialize)]
 struct QuotaExplanation<'d> {
-    /// In units.
     #[serde(flatten)]
     usage: QuotaUsage<'d>,
     /// Whether the request did not fit.
@@ -130,7 +129,7 @@ impl<H: Host> Context<'_, H> {
                 .into_iter()
                 .flat_map(Charged::standings)
                 .map(|(quota, standing)| QuotaExplanation {
-                    usage: QuotaUsage::new(quota, standing, 1),
+                    usage: QuotaUsage::new(quota, standing),
                     exhausted: standing.exhausted,
                     mode: quota.mode,
                 })

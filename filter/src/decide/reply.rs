@@ -5,6 +5,7 @@
 
 use core::fmt::Write as _;
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use arrayvec::ArrayVec;
 
@@ -14,7 +15,9 @@ use super::headers::Tightest;
 use super::refusal::Refusal;
 use crate::config::{AllowOrigin, Config};
 use crate::grpc;
+use crate::quota::Quota;
 use crate::request::header_pairs::serialize;
+use crate::request::identity::KeySource;
 
 /// A reply, for `proxy_send_local_response`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +35,7 @@ pub struct Reply {
 }
 
 /// Headers: their names in lower case, and their values.
-type Headers<'a> = ArrayVec<(&'static str, &'a [u8]), 6>;
+type Headers<'a> = ArrayVec<(&'static str, &'a [u8]), 8>;
 
 /// A charge that a quota had no room for.
 struct Limited<'c> {
@@ -82,7 +85,7 @@ impl Reply {
         body.push_str(start);
         let plan = of.and_then(|(config, decided)| Some(config.plan_name(decided.plan?)));
         match (refusal, of, &limited) {
-            (_, Some((config, _)), Some(limited)) => limited.push_message(&mut body, config, plan),
+            (_, Some((config, decided)), Some(limited)) => limited.push_message(&mut body, config, decided.plan),
             (Refusal::NotInPlan, Some((config, decided)), _) => {
                 let parts = ["The ", plan.unwrap_or_default(), " plan does not include "];
                 parts.into_iter().for_each(|part| body.push_str(part));
@@ -97,10 +100,22 @@ impl Reply {
             limited.iter().for_each(|limited| limited.push_problem(&mut body));
             body.push('}');
         }
-        let mut digits = itoa::Buffer::new();
-        let retry_after = digits.format(limited.map_or(1, |limited| limited.retry_after));
+        let seconds = limited.map_or(1, |limited| limited.retry_after);
+        let retry = matches!(status, 429 | 503).then(|| seconds.to_string());
+        let of_grpc = retry.as_ref().filter(|_| is_grpc).map(|seconds_text| {
+            (format!("{seconds_text}000"), grpc::retry_details(grpc::of_reply(usual_status), &body, seconds))
+        });
+        let challenge = match (refusal, of) {
+            (Refusal::UnknownKey | Refusal::MissingKey, Some((config, _))) => Some(challenge(config)),
+            _ => None,
+        };
         let mut headers = Headers::from_iter(refusal.header());
-        headers.extend(matches!(status, 429 | 503).then_some(("retry-after", retry_after.as_bytes())));
+        headers.extend(challenge.iter().map(|schemes| ("www-authenticate", schemes.as_bytes())));
+        headers.extend(retry.iter().map(|seconds| ("retry-after", seconds.as_bytes())));
+        for (milliseconds, details) in &of_grpc {
+            headers.push(("grpc-retry-pushback-ms", milliseconds.as_bytes()));
+            headers.push(("grpc-status-details-bin", details.as_bytes()));
+        }
         headers.extend(cors);
         Self { status, ..Self::write((usual_status, details), is_grpc, headers, body) }
     }
@@ -121,8 +136,9 @@ impl<'c> Limited<'c> {
     }
 
     /// The message of a 429. `plan` is the subscriber's, `None` for a stranger.
-    fn push_message(&self, body: &mut String, config: &Config, plan: Option<&str>) {
+    fn push_message(&self, body: &mut String, config: &Config, plan: Option<usize>) {
         let Self { charged, tightest, retry_after } = self;
+        let plan = plan.and_then(|plan| config.catalog.plans.get(plan));
         let class = config.catalog.classes.get(charged.class).filter(|_| plan.is_some());
         // What a quota counts, unless each request costs one.
         let is_of_units = class.is_some_and(|class| class.units() > 1 || class.cost.actual.is_some());
@@ -130,6 +146,7 @@ impl<'c> Limited<'c> {
             Some(Tightest { quota, .. }) => (quota.limit.get(), quota.window.name()),
             None => (0, Cow::Borrowed("")),
         };
+        let is_tightest = |quota: &Quota| quota.limit.get() == limit && quota.window.name() == window;
         let mut digits = itoa::Buffer::new();
         body.push_str("Too many requests: ");
         body.push_str(digits.format(limit));
@@ -138,7 +155,11 @@ impl<'c> Limited<'c> {
         body.push_str(&window.replace('_', " "));
         match plan {
             Some(_) if charged.is_refused_by_organisation() => body.push_str(" for the organisation"),
-            Some(plan) => {
+            // The subscriber has limits that are not its plan's.
+            Some((_, granted)) if !granted.get(charged.class).is_some_and(|of| of.quotas().iter().any(is_tightest)) => {
+                body.push_str(" for this subscriber");
+            }
+            Some((plan, _)) => {
                 body.push_str(" on the ");
                 body.push_str(plan);
                 body.push_str(" plan");
@@ -159,6 +180,14 @@ impl<'c> Limited<'c> {
         }
         body.push_str(r#""]"#);
     }
+}
+
+/// The value of `www-authenticate`: how a request may carry its key, each scheme once.
+fn challenge(config: &Config) -> String {
+    let mut schemes: Vec<_> = config.key_sources.iter().map(KeySource::challenge).collect();
+    let mut seen = HashSet::new();
+    schemes.retain(|scheme| seen.insert(scheme.clone()));
+    schemes.join(", ")
 }
 
 /// The headers by which a script of this origin may read the reply, if the configuration allows it.

@@ -46,24 +46,24 @@ struct ClassUsage<'a> {
 #[derive(Debug, Serialize)]
 pub(super) struct QuotaUsage<'a> {
     name: &'a str,
+    /// Units.
     limit: u32,
     /// Seconds.
     window: u64,
-    /// Requests left in the window.
+    /// Units left in the window.
     remaining: u32,
     /// When the window ends, in UTC epoch seconds.
     reset: u64,
 }
 
 impl<'a> QuotaUsage<'a> {
-    /// Of requests that use `cost` units each.
-    pub(super) fn new(quota: &'a Quota, standing: &Standing, cost: u32) -> Self {
+    pub(super) fn new(quota: &'a Quota, standing: &Standing) -> Self {
         let period = standing.period(quota);
         Self {
             name: &quota.name,
             limit: quota.limit.get(),
             window: period.end.saturating_sub(period.start),
-            remaining: standing.left(quota) / cost.max(1),
+            remaining: standing.left(quota),
             reset: period.end,
         }
     }
@@ -157,7 +157,7 @@ impl<'c, H: Host> Context<'c, H> {
                 let counter = counters.counter(who, &class.name);
                 let standings = all.iter().zip(counters.standing(host, &counter, all)?);
                 let enforced = standings.filter(|(quota, _)| quota.mode == Mode::Enforced);
-                quotas.extend(enforced.map(|(of, standing)| QuotaUsage::new(of, &standing, class.units())));
+                quotas.extend(enforced.map(|(of, standing)| QuotaUsage::new(of, &standing)));
             }
             classes.push(ClassUsage {
                 name: &class.name,

@@ -6,6 +6,10 @@
 use core::fmt;
 use std::borrow::Cow;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_PAD_INDIFFERENT;
+use memchr::memchr;
+
 use crate::request::header_pairs::HeaderPairs;
 use crate::request::query;
 
@@ -16,7 +20,7 @@ pub enum KeySource {
     Header {
         /// The header's name in lower case.
         name: String,
-        /// The authentication scheme, compared without case.
+        /// The authentication scheme, compared without case. The key of `Basic` is the user name.
         scheme: Option<String>,
     },
     /// A parameter of the query.
@@ -29,6 +33,19 @@ pub enum KeySource {
         /// The property's path, its parts joined by NUL.
         path: Vec<u8>,
     },
+}
+
+impl KeySource {
+    /// The scheme that `www-authenticate` names for this source. `ApiKey` stands for a header or a parameter without a scheme.
+    #[must_use]
+    pub fn challenge(&self) -> Cow<'_, str> {
+        match self {
+            Self::Header { scheme: Some(scheme), .. } if is_basic(scheme) => r#"Basic realm="api""#.into(),
+            Self::Header { scheme: Some(scheme), .. } => scheme.into(),
+            Self::Metadata { .. } => "Bearer".into(),
+            Self::Header { scheme: None, .. } | Self::Query { .. } => "ApiKey".into(),
+        }
+    }
 }
 
 impl fmt::Display for KeySource {
@@ -113,17 +130,26 @@ pub fn in_headers<'r>(headers: HeaderPairs<'r>, name: &str, scheme: Option<&str>
 /// those has a key, it is unclear which line the upstream reads.
 fn in_header<'r>(scheme: Option<&str>, value: &'r [u8]) -> Credential<'r> {
     let key = |value: &'r [u8]| match scheme {
-        Some(scheme) => after_scheme(scheme, value),
-        None => Some(value.trim_ascii()),
+        Some(scheme) if is_basic(scheme) => after_scheme(scheme, value).map(user_name),
+        Some(scheme) => after_scheme(scheme, value).map(Cow::Borrowed),
+        None => Some(Cow::Borrowed(value.trim_ascii())),
     };
     if value.contains(&b',') {
         let is_any_a_key = value.split(|byte| *byte == b',').any(|part| key(part).is_some());
         return if is_any_a_key { Credential::Ambiguous } else { Credential::Missing };
     }
-    match key(value) {
-        Some([]) | None => Credential::Missing,
-        Some(key) => Credential::Key(Cow::Borrowed(key)),
-    }
+    key(value).filter(|key| !key.is_empty()).map_or(Credential::Missing, Credential::Key)
+}
+
+fn is_basic(scheme: &str) -> bool {
+    scheme.eq_ignore_ascii_case("Basic")
+}
+
+/// The user name of Basic credentials; what is not valid Base64 is an unknown key as it is.
+fn user_name(credentials: &[u8]) -> Cow<'_, [u8]> {
+    let Ok(mut decoded) = STANDARD_PAD_INDIFFERENT.decode(credentials) else { return credentials.into() };
+    decoded.truncate(memchr(b':', &decoded).unwrap_or(decoded.len()));
+    decoded.into()
 }
 
 fn in_query<'r>(path: &'r [u8], name: &str) -> impl Iterator<Item = Credential<'r>> {
@@ -213,6 +239,30 @@ mod tests {
             };
             let found = find(&bytes);
             assert_eq!(found, expected, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn the_key_of_basic_credentials_is_the_user_name() {
+        let rows = [
+            ("Basic YWxpY2U6c2VjcmV0", Key("alice")),
+            ("basic YWxpY2U6b3RoZXI=", Key("alice")),
+            ("Basic YWxpY2U", Key("alice")),
+            ("Basic YWxpY2U6YTpi", Key("alice")),
+            // No user name, and no Base64.
+            ("Basic OnNlY3JldA==", Missing),
+            ("Basic alice:secret", Key("alice:secret")),
+            ("Basic", Missing),
+            ("Bearer YWxpY2U6c2VjcmV0", Missing),
+            ("Basic YWxpY2U6c2VjcmV0,Basic Ym9iOmI=", Ambiguous),
+        ];
+        for (value, expected) in rows {
+            let expected = match expected {
+                Missing => Credential::Missing,
+                Key(key) => Credential::Key(key.as_bytes().into()),
+                Ambiguous => Credential::Ambiguous,
+            };
+            assert_eq!(in_header(Some("Basic"), value.as_bytes()), expected, "{value}");
         }
     }
 
