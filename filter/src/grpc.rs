@@ -112,7 +112,7 @@ mod tests {
     /// By protoc's own encoder: `google.rpc.Status{code: 8, message: "wait", details: [Any(RetryInfo{retry_delay: 300 s})]}`.
     #[test]
     fn a_client_reads_how_long_to_wait_from_the_details() {
-        let expected = "CAgSBHdhaXQaMQooZHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxIFCgMIrAI";
+        let expected = "CAgSBHdhaXQaMQoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxIFCgMIrAI";
         assert_eq!(retry_details(8, "wait", 300), expected);
     }
 

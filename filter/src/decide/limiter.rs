@@ -15,7 +15,7 @@ use crate::count::fingerprint::CallerHash;
 use crate::count::shared_data::HostError;
 use crate::directory::{Keys, Listed, News, Readiness};
 use crate::event::Event;
-use crate::request::identity::{Credential, credential};
+use crate::request::identity::{Credential, credential, is_respelled, text_of_metadata};
 use crate::request::line::{KeyLine, LineReader, RequestLine};
 use crate::request::readings::AmbiguousPath;
 
@@ -75,7 +75,7 @@ impl Limiter {
     pub fn new(config: Arc<Config>) -> Self {
         let settings = &config.settings;
         Self {
-            reader: LineReader::new(&config.key_sources),
+            reader: LineReader::new(&config.key_sources).strict(settings.strict_headers),
             directory: settings.directory.as_ref().map(|of| Keys::new(of, &settings.namespace)),
             accounts: Accounts::default(),
             counting: Counting::new(&config),
@@ -245,7 +245,17 @@ impl<H: Host> Decider<'_, H> {
             outcome: Outcome::UnknownKey,
             refusal: Refusal::UnknownKey,
         };
+        if config.settings.strict_headers
+            && is_respelled(&config.key_sources, keyed.line.headers, keyed.line.path)
+        {
+            let (policy, refusal) = (&StrangerPolicy::Refuse, Refusal::RespelledKey);
+            return self.decide_for_stranger(decided, keyed, Stranger { policy, refusal, ..unknown });
+        }
         match credential {
+            Credential::Unreadable(source) => {
+                self.context.log_unreadable(format!("key_sources: the value of {source}"));
+                self.decide_for_stranger(decided, keyed, unknown)
+            }
             Credential::Key(key) => self.decide_for_key(decided, keyed, &key, unknown),
             Credential::Missing => {
                 let (outcome, refusal) = (Outcome::MissingKey, Refusal::MissingKey);
@@ -280,6 +290,11 @@ impl<H: Host> Decider<'_, H> {
         }
         if let Some(source) = &config.settings.plan_source {
             let plan = self.context.host.property(&source.metadata.0)?.unwrap_or_default();
+            let plan = text_of_metadata(plan).unwrap_or_else(|| {
+                let path = String::from_utf8_lossy(&source.metadata.0).replace('\0', ".");
+                self.context.log_unreadable(format!("plan_source: the value of metadata {path}"));
+                Vec::new()
+            });
             // Another place than any key's.
             let caller = salt.caller_hash(config.key_sources.len() + 1, &plan, decided.class);
             let caller = remembered_by.with(caller);

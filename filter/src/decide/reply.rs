@@ -85,7 +85,9 @@ impl Reply {
         body.push_str(start);
         let plan = of.and_then(|(config, decided)| Some(config.plan_name(decided.plan?)));
         match (refusal, of, &limited) {
-            (_, Some((config, decided)), Some(limited)) => limited.push_message(&mut body, config, decided.plan),
+            (_, Some((config, decided)), Some(limited)) => {
+                limited.push_message(&mut body, config, decided.plan)
+            }
             (Refusal::NotInPlan, Some((config, decided)), _) => {
                 let parts = ["The ", plan.unwrap_or_default(), " plan does not include "];
                 parts.into_iter().for_each(|part| body.push_str(part));
@@ -112,7 +114,7 @@ impl Reply {
         let mut headers = Headers::from_iter(refusal.header());
         headers.extend(challenge.iter().map(|schemes| ("www-authenticate", schemes.as_bytes())));
         headers.extend(retry.iter().map(|seconds| ("retry-after", seconds.as_bytes())));
-        for (milliseconds, details) in &of_grpc {
+        if let Some((milliseconds, details)) = &of_grpc {
             headers.push(("grpc-retry-pushback-ms", milliseconds.as_bytes()));
             headers.push(("grpc-status-details-bin", details.as_bytes()));
         }
@@ -156,7 +158,9 @@ impl<'c> Limited<'c> {
         match plan {
             Some(_) if charged.is_refused_by_organisation() => body.push_str(" for the organisation"),
             // The subscriber has limits that are not its plan's.
-            Some((_, granted)) if !granted.get(charged.class).is_some_and(|of| of.quotas().iter().any(is_tightest)) => {
+            Some((_, granted))
+                if !granted.get(charged.class).is_some_and(|of| of.quotas().iter().any(is_tightest)) =>
+            {
                 body.push_str(" for this subscriber");
             }
             Some((plan, _)) => {

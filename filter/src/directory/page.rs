@@ -116,7 +116,8 @@ impl Page {
         match serde_json::from_str::<JsonRow<'_>>(row.get()) {
             Ok(row) => {
                 if let Err(problem) = self.store(&row, catalog) {
-                    let of = format!("of subscriber {} on plan {}", Quoted(&row.subscriber), Quoted(&row.plan));
+                    let of =
+                        format!("of subscriber {} on plan {}", Quoted(&row.subscriber), Quoted(&row.plan));
                     self.skip(&of, || problem.to_string());
                 }
             }

@@ -88,6 +88,12 @@ impl<'b> Field<'b> {
         let found = self.strings.get(self.span.name())?;
         if is(found, name) { self.strings.get(self.span.value()) } else { None }
     }
+
+    /// Whether the name is another spelling of `name`.
+    #[cold]
+    pub(super) fn is_alike(self, name: &[u8]) -> bool {
+        self.strings.get(self.span.name()).is_some_and(|found| is_alike(found, name))
+    }
 }
 
 struct Spans<'b> {
@@ -114,6 +120,12 @@ fn is(found: &[u8], name: &[u8]) -> bool {
     // Nearly all other names of this length end with another letter. This bit tells upper from lower case.
     let end_alike = found.last().map(|letter| letter | 0x20) == name.last().map(|letter| letter | 0x20);
     end_alike && (is_same(found, name) || found.eq_ignore_ascii_case(name))
+}
+
+/// Whether an upstream that tells neither letters by their case nor `-`, `_`, `.` and spaces from one another takes `found` for `name`.
+pub(super) fn is_alike(found: &[u8], name: &[u8]) -> bool {
+    let fold = |byte: &u8| if b"-. ".contains(byte) { b'_' } else { byte.to_ascii_lowercase() };
+    found.iter().map(fold).eq(name.iter().map(fold))
 }
 
 /// Whether two names of the same length are equal. Compared in whole words, for `memcmp` is a loop over bytes in a module.

@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_PAD_INDIFFERENT;
 use memchr::memchr;
 
-use crate::request::header_pairs::HeaderPairs;
+use crate::request::header_pairs::{HeaderPairs, is_alike};
 use crate::request::query;
 
 /// A place where a request may carry its key.
@@ -69,6 +69,8 @@ pub enum Credential<'r> {
     Key(Cow<'r, [u8]>),
     /// The request carries different keys.
     Ambiguous,
+    /// The metadata of this source is neither a text nor a whole number that a double holds exactly.
+    Unreadable(&'r KeySource),
 }
 
 impl<'r> Credential<'r> {
@@ -86,16 +88,20 @@ impl<'r> Credential<'r> {
 /// # Errors
 /// The error of `property`.
 pub fn credential<'r, E>(
-    sources: &[KeySource],
+    sources: &'r [KeySource],
     headers: HeaderPairs<'r>,
     path: Option<&'r [u8]>,
     mut property: impl FnMut(&[u8]) -> Result<Option<Vec<u8>>, E>,
 ) -> Result<Credential<'r>, E> {
-    let mut of_source = |source: &KeySource| {
+    let mut of_source = |source: &'r KeySource| {
         Ok(match source {
             KeySource::Header { name, scheme } => in_headers(headers, name, scheme.as_deref()),
             KeySource::Query { name } => merge(in_query(path.unwrap_or_default(), name)),
-            KeySource::Metadata { path } => property(path)?.map_or(Credential::Missing, from_metadata),
+            KeySource::Metadata { path } => match text_of_metadata(property(path)?.unwrap_or_default()) {
+                Some(key) if key.is_empty() => Credential::Missing,
+                Some(key) => Credential::Key(key.into()),
+                None => Credential::Unreadable(source),
+            },
         })
     };
     let Some((first, others)) = sources.split_first() else { return Ok(Credential::Missing) };
@@ -103,18 +109,40 @@ pub fn credential<'r, E>(
     others.iter().try_fold(first, |found, source| Ok(found.and(of_source(source)?)))
 }
 
-/// The key in a metadata value. Hosts hand over a number as the eight bytes of a double. An integer becomes a key in decimal digits,
-/// unless the eight bytes are text: valid UTF-8 without control characters.
-fn from_metadata<'r>(value: Vec<u8>) -> Credential<'r> {
-    let is_text = str::from_utf8(&value).is_ok_and(|text| !text.contains(char::is_control));
-    let number = value.as_array::<8>().map(|bytes| f64::from_le_bytes(*bytes));
-    match number {
-        _ if value.is_empty() => Credential::Missing,
-        Some(number) if !is_text && number.fract() == 0.0 => {
-            Credential::Key(number.to_string().into_bytes().into())
-        }
-        _ => Credential::Key(value.into()),
+/// A metadata value as text: valid UTF-8 without control characters. Hosts hand over a number as the eight bytes of a double, which becomes
+/// decimal digits if it is whole and every number near it has a double of its own. `None` for other numbers, and for lists, objects and
+/// booleans.
+pub fn text_of_metadata(value: Vec<u8>) -> Option<Vec<u8>> {
+    /// From 2^53 on, two numbers share a double.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    if str::from_utf8(&value).is_ok_and(|text| !text.contains(char::is_control)) {
+        return Some(value);
     }
+    let number = f64::from_le_bytes(*value.as_array::<8>()?);
+    (number.fract() == 0.0 && number.abs() < EXACT).then(|| number.to_string().into_bytes())
+}
+
+/// Whether a header, or a parameter of the query, has the name of a source in a spelling that some upstreams take for it.
+#[must_use]
+pub fn is_respelled(sources: &[KeySource], headers: HeaderPairs<'_>, path: Option<&[u8]>) -> bool {
+    let is_source = |found: &[u8]| {
+        let mut names = sources.iter().filter_map(|source| match source {
+            KeySource::Header { name, .. } => Some(name.as_bytes()),
+            KeySource::Query { .. } | KeySource::Metadata { .. } => None,
+        });
+        names.any(|name| found.eq_ignore_ascii_case(name))
+    };
+    sources.iter().any(|source| match source {
+        KeySource::Header { name, .. } => {
+            headers.iter().any(|(found, _)| is_alike(found, name.as_bytes()) && !is_source(found))
+        }
+        KeySource::Query { name } => {
+            let path = path.unwrap_or_default();
+            let alike = query::names(path).filter(|found| is_alike(found, name.as_bytes())).count();
+            alike > query::values(path, name).count()
+        }
+        KeySource::Metadata { .. } => false,
+    })
 }
 
 fn merge<'r>(credentials: impl Iterator<Item = Credential<'r>>) -> Credential<'r> {
@@ -178,10 +206,10 @@ mod tests {
     }
     use Expected::{Ambiguous, Key, Missing};
 
-    fn find<'r>(headers: &'r [u8]) -> Credential<'r> {
+    fn find<'r>(sources: &'r [KeySource], headers: &'r [u8]) -> Credential<'r> {
         let none = |_: &[u8]| Ok::<_, std::convert::Infallible>(None);
         let headers = HeaderPairs::parse(headers).unwrap();
-        let Ok(found) = credential(&sources(), headers, headers.get(":path"), none);
+        let Ok(found) = credential(sources, headers, headers.get(":path"), none);
         found
     }
 
@@ -237,8 +265,8 @@ mod tests {
                 Key(key) => Credential::Key(key.as_bytes().into()),
                 Ambiguous => Credential::Ambiguous,
             };
-            let found = find(&bytes);
-            assert_eq!(found, expected, "{headers:?}");
+            let sources = sources();
+            assert_eq!(find(&sources, &bytes), expected, "{headers:?}");
         }
     }
 
@@ -269,7 +297,8 @@ mod tests {
     #[test]
     fn a_key_of_any_bytes_is_a_key() {
         let bytes = serialize(&[("authorization", b"Bearer \xff\x80\x00")]);
-        let found = find(&bytes);
+        let sources = sources();
+        let found = find(&sources, &bytes);
         assert_eq!(found, Credential::Key(b"\xff\x80\x00".as_slice().into()));
     }
 
@@ -286,6 +315,16 @@ mod tests {
             (&(-7.0_f64).to_le_bytes(), Some("-7")),
             (b"", None),
         ];
+        // 2^53, a fraction, infinity, a list, a boolean, an empty list, and what is not UTF-8.
+        let unreadable: [&[u8]; 7] = [
+            &9_007_199_254_740_992.0_f64.to_le_bytes(),
+            &1.5_f64.to_le_bytes(),
+            &f64::INFINITY.to_le_bytes(),
+            b"\x01\0\0\0\x04\0\0\0\0\0\0\0acme\0\0",
+            b"\x01",
+            b"\0\0\0\0",
+            b"acm\xe9",
+        ];
         let headers = serialize(&[(":path", b"/")]);
         let sources = [KeySource::Metadata { path: b"metadata\0x".to_vec() }];
         for (value, expected) in rows {
@@ -293,6 +332,37 @@ mod tests {
             let Ok(found) = credential(&sources, HeaderPairs::parse(&headers).unwrap(), None, property);
             let expected = expected.map_or(Credential::Missing, |key| Credential::Key(key.as_bytes().into()));
             assert_eq!(found, expected, "{value:?}");
+        }
+        for value in unreadable {
+            let property = |_: &[u8]| Ok::<_, std::convert::Infallible>(Some(value.to_vec()));
+            let Ok(found) = credential(&sources, HeaderPairs::parse(&headers).unwrap(), None, property);
+            assert_eq!(found, Credential::Unreadable(&sources[0]), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_an_upstream_may_take_for_a_source_is_found_in_every_spelling() {
+        let rows: &[(&[(&str, &str)], bool)] = &[
+            (&[("x-api-key", "k")], false),
+            (&[("X-Api-Key", "k")], false),
+            (&[("x_api_key", "k")], true),
+            (&[("X-Api_Key", "k"), ("x-api-key", "k")], true),
+            (&[("x.api.key", "")], true),
+            (&[("x-api-keys", "k"), ("xapikey", "k")], false),
+            (&[(":path", "/?api_key=k")], false),
+            (&[(":path", "/?api%5Fkey=k;v=1")], false),
+            (&[(":path", "/?x=1;api_key=k")], true),
+            (&[(":path", "/?api_key=k;api_key=l")], true),
+            (&[(":path", "/?api_key=k&Api_Key=l")], true),
+            (&[(":path", "/?api-key=l")], true),
+            (&[(":path", "/?api.key")], true),
+            (&[(":path", "/;api-key=l?x#?api-key=l")], false),
+        ];
+        for (headers, expected) in rows {
+            let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
+            let bytes = serialize(&headers);
+            let pairs = HeaderPairs::parse(&bytes).unwrap();
+            assert_eq!(is_respelled(&sources(), pairs, pairs.get(":path")), *expected, "{headers:?}");
         }
     }
 
@@ -303,7 +373,8 @@ mod tests {
             path in prop::collection::vec(prop_oneof![Just(b'&'), Just(b'='), Just(b'?'), Just(b'%'), prop::num::u8::ANY], 0..30),
         ) {
             let bytes = serialize(&[("authorization", &authorization), (":path", &path)]);
-            let found = find(&bytes);
+            let sources = sources();
+            let found = find(&sources, &bytes);
             if let (Credential::Key(key), Some(bearer)) = (&found, after_scheme("Bearer", &authorization)) {
                 prop_assert!(bearer.is_empty() || *bearer == **key);
                 prop_assert!(!bearer.contains(&b','));

@@ -87,7 +87,8 @@ fn a_401_names_the_schemes_by_which_a_request_may_carry_its_key() {
         ),
     ];
     for (sources, expected) in rows {
-        let fields = if sources.is_empty() { String::new() } else { format!(r#", "key_sources": {sources}"#) };
+        let fields =
+            if sources.is_empty() { String::new() } else { format!(r#", "key_sources": {sources}"#) };
         for refusal in [Refusal::UnknownKey, Refusal::MissingKey] {
             let reply = reply(&config(&fields), refusal, None, false, None);
             assert_eq!(header(&reply, "www-authenticate"), Some(expected), "{sources}");
