@@ -180,7 +180,7 @@ impl<H: Host> Decider<'_, H> {
     fn decide_in_nginx(&mut self, decided: &mut Decided, line: &RequestLine<'_>) -> Result<(), DecideError> {
         let sent = self.context.host.property(SENT_PATH)?;
         self.has_sent_path.get_or_insert(sent.is_some());
-        if sent.is_some() && line.headers.len() >= MOST_PAIRS_IN_NGINX {
+        if sent.is_some() && line.headers.iter().count() >= MOST_PAIRS_IN_NGINX {
             decided.refuse(self.context.config, Outcome::UnknownKey, Refusal::TooManyHeaders);
             if decided.answer.is_some() {
                 return Ok(());

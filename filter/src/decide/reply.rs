@@ -103,20 +103,21 @@ impl Reply {
             body.push('}');
         }
         let seconds = limited.map_or(1, |limited| limited.retry_after);
-        let retry = matches!(status, 429 | 503).then(|| seconds.to_string());
-        let of_grpc = retry.as_ref().filter(|_| is_grpc).map(|seconds_text| {
-            (format!("{seconds_text}000"), grpc::retry_details(grpc::of_reply(usual_status), &body, seconds))
-        });
-        let challenge = match (refusal, of) {
-            (Refusal::UnknownKey | Refusal::MissingKey, Some((config, _))) => Some(challenge(config)),
-            _ => None,
-        };
+        let mut digits = itoa::Buffer::new();
+        let retry_after = digits.format(seconds);
+        let is_retried = matches!(status, 429 | 503);
+        let (challenge, milliseconds, retry_info);
         let mut headers = Headers::from_iter(refusal.header());
-        headers.extend(challenge.iter().map(|schemes| ("www-authenticate", schemes.as_bytes())));
-        headers.extend(retry.iter().map(|seconds| ("retry-after", seconds.as_bytes())));
-        if let Some((milliseconds, details)) = &of_grpc {
+        headers.extend(is_retried.then_some(("retry-after", retry_after.as_bytes())));
+        if is_grpc && is_retried {
+            milliseconds = format!("{retry_after}000");
+            retry_info = grpc::retry_details(grpc::of_reply(usual_status), &body, seconds);
             headers.push(("grpc-retry-pushback-ms", milliseconds.as_bytes()));
-            headers.push(("grpc-status-details-bin", details.as_bytes()));
+            headers.push(("grpc-status-details-bin", retry_info.as_bytes()));
+        }
+        if let (Refusal::UnknownKey | Refusal::MissingKey, Some((config, _))) = (refusal, of) {
+            challenge = self::challenge(config);
+            headers.push(("www-authenticate", challenge.as_bytes()));
         }
         headers.extend(cors);
         Self { status, ..Self::write((usual_status, details), is_grpc, headers, body) }
@@ -148,7 +149,11 @@ impl<'c> Limited<'c> {
             Some(Tightest { quota, .. }) => (quota.limit.get(), quota.window.name()),
             None => (0, Cow::Borrowed("")),
         };
-        let is_tightest = |quota: &Quota| quota.limit.get() == limit && quota.window.name() == window;
+        let is_tightest = |quota: &Quota| {
+            let of_window =
+                |of: &Tightest<'_>| of.quota.window == quota.window || quota.window.name() == window;
+            quota.limit.get() == limit && tightest.as_ref().is_some_and(of_window)
+        };
         let mut digits = itoa::Buffer::new();
         body.push_str("Too many requests: ");
         body.push_str(digits.format(limit));

@@ -22,18 +22,6 @@ impl<'b> HeaderPairs<'b> {
         (count > 0).then_some(Self { sizes, strings })
     }
 
-    /// The number of pairs.
-    #[must_use]
-    pub fn len(self) -> usize {
-        self.sizes.len()
-    }
-
-    /// Whether there are none, which [`HeaderPairs::parse`] does not return.
-    #[must_use]
-    pub fn is_empty(self) -> bool {
-        self.sizes.is_empty()
-    }
-
     /// The pairs in the host's order. Ends early where the strings are cut short.
     pub fn iter(self) -> impl Iterator<Item = (&'b [u8], &'b [u8])> {
         self.spans()
@@ -87,12 +75,6 @@ impl<'b> Field<'b> {
     pub(super) fn named(self, name: &[u8]) -> Option<&'b [u8]> {
         let found = self.strings.get(self.span.name())?;
         if is(found, name) { self.strings.get(self.span.value()) } else { None }
-    }
-
-    /// Whether the name is another spelling of `name`.
-    #[cold]
-    pub(super) fn is_alike(self, name: &[u8]) -> bool {
-        self.strings.get(self.span.name()).is_some_and(|found| is_alike(found, name))
     }
 }
 

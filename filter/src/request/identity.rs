@@ -115,7 +115,10 @@ pub fn credential<'r, E>(
 pub fn text_of_metadata(value: Vec<u8>) -> Option<Vec<u8>> {
     /// From 2^53 on, two numbers share a double.
     const EXACT: f64 = 9_007_199_254_740_992.0;
-    if str::from_utf8(&value).is_ok_and(|text| !text.contains(char::is_control)) {
+    // Nearly all values are plain.
+    if value.iter().all(|byte| matches!(byte, b' '..=b'~'))
+        || str::from_utf8(&value).is_ok_and(|text| !text.contains(char::is_control))
+    {
         return Some(value);
     }
     let number = f64::from_le_bytes(*value.as_array::<8>()?);

@@ -10,8 +10,6 @@ pub struct LineReader {
     key_names: Vec<(Vec<u8>, usize)>,
     /// Whether a request carries its key in headers alone.
     in_headers: bool,
-    /// Whether a header with another spelling of such a name makes the request one to look at.
-    strict: bool,
     /// The lengths of these names, as bits.
     key_lengths: u32,
 }
@@ -69,13 +67,13 @@ impl LineReader {
         key_names.sort();
         key_names.dedup_by(|(name, _), (before, _)| name == before);
         let key_lengths = key_names.iter().fold(0, |lengths, (name, _)| lengths | bit(name.len()));
-        Self { key_names, in_headers, strict: false, key_lengths }
+        Self { key_names, in_headers, key_lengths }
     }
 
-    /// Whether a request with another spelling of a key's header is read as [`KeyLine::Several`].
+    /// With `strict`, no request is known by one line alone: others may have another spelling of a key's name.
     #[must_use]
     pub fn strict(self, strict: bool) -> Self {
-        Self { strict, ..self }
+        Self { in_headers: self.in_headers && !strict, ..self }
     }
 
     /// Reads a header map as the host serializes it. `None` if it is cut short or empty: a request always has headers.
@@ -95,14 +93,14 @@ impl LineReader {
             if self.key_lengths & bit(length) == 0 {
                 return;
             }
-            for (name, source) in self.key_names.iter().filter(|(name, _)| name.len() == length) {
-                if let Some(value) = field.named(name) {
+            for (name, source) in &self.key_names {
+                if name.len() == length
+                    && let Some(value) = field.named(name)
+                {
                     key = match key {
                         KeyLine::None => KeyLine::One { source: *source, value },
                         KeyLine::One { .. } | KeyLine::Several => KeyLine::Several,
                     };
-                } else if self.strict && field.is_alike(name) {
-                    key = KeyLine::Several;
                 }
             }
         });

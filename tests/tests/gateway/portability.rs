@@ -255,9 +255,13 @@ fn in_nginx_a_key_is_read_from_the_query_as_it_was_sent() {
         for (path, used_up) in rows {
             let mut host = Host::builder().workers(1).flavour(flavour).build();
             host.load(module(), plugin(&policy)).unwrap();
-            let status = |path: &str| host.send(Request::get(path), |_| Response::ok()).status();
-            assert_eq!(status(path), if used_up.is_empty() { 401 } else { 200 }, "{flavour:?} {path}");
-            let refused = |key: &&str| status(&format!("/x?api_key={key}")) == 429;
+            let status = |path: String| host.send(Request::get(path), |_| Response::ok()).status();
+            assert_eq!(
+                status(path.to_owned()),
+                if used_up.is_empty() { 401 } else { 200 },
+                "{flavour:?} {path}"
+            );
+            let refused = |key: &&str| status(format!("/x?api_key={key}")) == 429;
             let found: Vec<_> = ["k", "l"].into_iter().filter(refused).collect();
             assert_eq!(found, used_up, "{flavour:?} {path}");
         }
@@ -284,7 +288,7 @@ fn in_nginx_no_request_hides_its_key_behind_other_headers() {
             let mut host = Host::builder().workers(1).flavour(flavour).build();
             host.load(module(), plugin(policy)).unwrap();
             let request = (0..before)
-                .fold(Request::get("/links"), |request, number| request.header(&format!("x-{number}"), "1"));
+                .fold(Request::get("/links"), |request, number| request.header(format!("x-{number}"), "1"));
             let answer = host.send(request.header("authorization", "Bearer key"), |_| Response::ok());
             assert_eq!(answer.status(), status, "{flavour:?}, {before} headers: {answer:?}");
             let sees_key = answer.header("x-ratelimit-limit").is_some();

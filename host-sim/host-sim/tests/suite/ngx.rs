@@ -221,7 +221,7 @@ fn the_path_is_decoded_and_a_property_has_what_was_sent() {
 #[test]
 fn at_most_a_hundred_pairs_of_headers_are_handed_over() {
     let request =
-        (0..150).fold(Request::get("/"), |request, number| request.header(&format!("x-{number}"), "1"));
+        (0..150).fold(Request::get("/"), |request, number| request.header(format!("x-{number}"), "1"));
     let body = r#"
         (drop (call $pairs (i32.const 0) (i32.const 16) (i32.const 20)))
         (call $note (str "pairs") (i32.load (i32.load (i32.const 16))))"#;
