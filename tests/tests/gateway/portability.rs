@@ -272,7 +272,9 @@ fn in_nginx_a_key_is_read_from_the_query_as_it_was_sent() {
 #[test]
 fn in_nginx_no_request_hides_its_key_behind_other_headers() {
     let policy = Policy::contract().unwrap().subscriber("acme", "pro", "key");
+    // Here no path matters.
     let by_header = policy.clone().with("classes", json!([])).with("exempt", json!([]));
+    let by_header = by_header.with("plans", json!({"pro": {"standard": ["600/minute"]}}));
     for policy in [policy, by_header] {
         let shadow = policy.clone().with("enforcement", json!("shadow"));
         //  the host, the policy, headers before the key, and the status
