@@ -216,9 +216,9 @@ impl<H: Host> Context<'_, H> {
 
     /// Logs that the value of a claim names nobody, but each claim at most once a minute.
     #[cold]
-    pub(super) fn log_unreadable(&mut self, claim: String) {
+    pub(super) fn log_unreadable(&mut self, claim: &str) {
         let now = self.host.now().ok();
-        if let Some(left_out) = self.counting.unreadable.admit(claim.clone(), now) {
+        if let Some(left_out) = self.counting.unreadable.admit(claim.to_owned(), now) {
             let expected = "is neither a text nor a whole number below 2^53, so it names nobody";
             self.host.log(LogLevel::Warn, format_args!("{claim} {expected}{left_out}"));
         }

@@ -253,7 +253,7 @@ impl<H: Host> Decider<'_, H> {
         }
         match credential {
             Credential::Unreadable(source) => {
-                self.context.log_unreadable(format!("key_sources: the value of {source}"));
+                self.context.log_unreadable(&format!("key_sources: the value of {source}"));
                 self.decide_for_stranger(decided, keyed, unknown)
             }
             Credential::Key(key) => self.decide_for_key(decided, keyed, &key, unknown),
@@ -292,7 +292,7 @@ impl<H: Host> Decider<'_, H> {
             let plan = self.context.host.property(&source.metadata.0)?.unwrap_or_default();
             let plan = text_of_metadata(plan).unwrap_or_else(|| {
                 let path = String::from_utf8_lossy(&source.metadata.0).replace('\0', ".");
-                self.context.log_unreadable(format!("plan_source: the value of metadata {path}"));
+                self.context.log_unreadable(&format!("plan_source: the value of metadata {path}"));
                 Vec::new()
             });
             // Another place than any key's.

@@ -86,7 +86,7 @@ impl Reply {
         let plan = of.and_then(|(config, decided)| Some(config.plan_name(decided.plan?)));
         match (refusal, of, &limited) {
             (_, Some((config, decided)), Some(limited)) => {
-                limited.push_message(&mut body, config, decided.plan)
+                limited.push_message(&mut body, config, decided.plan);
             }
             (Refusal::NotInPlan, Some((config, decided)), _) => {
                 let parts = ["The ", plan.unwrap_or_default(), " plan does not include "];

@@ -217,7 +217,17 @@ fn is_snake_case(name: &str) -> bool {
 }
 
 /// Names of other products, which nothing in the repository has.
-const FOREIGN: [&str; 4] = ["error_page", "istio_agent_wasm_remote_fetch_count", "try_files", "x_request_id"];
+const FOREIGN: [&str; 9] = [
+    "_method",
+    "auth_request",
+    "common_http_protocol_options",
+    "error_page",
+    "istio_agent_wasm_remote_fetch_count",
+    "large_client_header_buffers",
+    "try_files",
+    "underscores_in_headers",
+    "x_request_id",
+];
 
 /// The values that a field may have, where the schema lists them.
 fn values<'s>(schema: &'s Value, field: &'s Value) -> Vec<&'s str> {
