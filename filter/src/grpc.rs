@@ -2,6 +2,9 @@
 //!
 //! A refund names HTTP statuses or gRPC codes. The filter judges a response of the other kind by the status that Envoy would give it.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+
 /// The codes in their order: the name in gRPC's documentation, and the HTTP status of `Grpc::Utility::grpcToHttpStatus` in Envoy.
 const CODES: [(&str, u16); 17] = [
     ("OK", 200),
@@ -67,9 +70,51 @@ pub fn from_http_status(status: u16) -> Option<u32> {
     }
 }
 
+/// A `google.rpc.Status` whose only detail is a `google.rpc.RetryInfo`, as `grpc-status-details-bin` carries it. The OpenTelemetry collector repeats a
+/// call that ends with `RESOURCE_EXHAUSTED` only if it has this.
+#[must_use]
+pub fn retry_details(code: i32, message: &str, seconds: u64) -> String {
+    const TYPE: &str = "type.googleapis.com/google.rpc.RetryInfo";
+    let retry_delay = number(1, seconds);
+    let retry_info = message_field(1, &retry_delay);
+    let detail = [message_field(1, TYPE.as_bytes()), message_field(2, &retry_info)].concat();
+    let code = number(1, code.unsigned_abs().into());
+    STANDARD_NO_PAD.encode([code, message_field(2, message.as_bytes()), message_field(3, &detail)].concat())
+}
+
+/// A field of a protocol buffer that is a number.
+fn number(field: u8, value: u64) -> Vec<u8> {
+    let mut bytes = vec![field << 3];
+    push_varint(&mut bytes, value);
+    bytes
+}
+
+/// A field of a protocol buffer that is a text or a message.
+fn message_field(field: u8, value: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![field << 3 | 2];
+    push_varint(&mut bytes, value.len() as u64);
+    bytes.extend(value);
+    bytes
+}
+
+fn push_varint(bytes: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        bytes.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// By protoc's own encoder: `google.rpc.Status{code: 8, message: "wait", details: [Any(RetryInfo{retry_delay: 300 s})]}`.
+    #[test]
+    fn a_client_reads_how_long_to_wait_from_the_details() {
+        let expected = "CAgSBHdhaXQaMQoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxIFCgMIrAI";
+        assert_eq!(retry_details(8, "wait", 300), expected);
+    }
 
     #[test]
     fn codes_map_to_http_statuses_as_in_envoy() {

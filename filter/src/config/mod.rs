@@ -74,7 +74,7 @@ pub struct Config {
     /// The classes and the plans.
     pub catalog: Catalog,
     /// Whether any match depends on the path.
-    pub looks_at_paths: bool,
+    looks_at_paths: bool,
     /// The ways in which the upstream may read a path.
     pub readings: Readings,
     /// Places where a request may carry its key; at least one.

@@ -124,7 +124,7 @@ fields! {
     } {
         /// Name of a request header, in any case.
         header: Option<HeaderName>,
-        /// Authentication scheme before the key in the header, in any case. Only with `header`.
+        /// Authentication scheme before the key in the header, in any case. Only with `header`. The key of `Basic` is the decoded user name.
         scheme: Option<Scheme>,
         /// Name of a query parameter.
         query: Option<Text>,

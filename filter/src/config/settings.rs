@@ -48,6 +48,10 @@ fields! {
             => [{"header": "x-api-key"}]
             => [{"query": "api_key"}]
             => [{"metadata": ["filter_metadata", "envoy.filters.http.jwt_authn", "payload", "sub"]}],
+        /// Whether the filter answers 400 to a request in which a header or a parameter of the query has another spelling of a name in `key_sources`:
+        /// `X_Api_Key` beside `x-api-key`, or `?x=1;api_key=k`. Some upstreams read these as the key. The filter then
+        /// finds out each caller anew, which costs as much as a key in the query.
+        pub strict_headers: bool = false,
         /// The owners of keys, each with a plan. At most 10,000 keys can be listed, in a configuration of at most 4 MiB. With `directory`, more
         /// subscribers come from a service.
         pub(super) subscribers: Vec<Subscriber> = []

@@ -73,6 +73,8 @@ pub(super) struct Counting {
     /// The client of the fleet's ledger, if there is a fleet.
     client: Option<Client>,
     errors: LogLimiter<DecideError>,
+    /// Metadata that names nobody is logged once a minute.
+    unreadable: LogLimiter<String, 60>,
     pub(super) events: EventSums,
 }
 
@@ -86,7 +88,14 @@ pub(super) struct Context<'a, H> {
 impl Counting {
     pub(super) fn new(config: &Config) -> Self {
         let client = config.fleet.map(Client::new);
-        Self { counters: None, client, errors: LogLimiter::default(), events: EventSums::default() }
+        let events = EventSums::default();
+        Self {
+            counters: None,
+            client,
+            errors: LogLimiter::default(),
+            unreadable: LogLimiter::default(),
+            events,
+        }
     }
 
     /// The counters, if a request has opened them.
@@ -208,6 +217,16 @@ impl<H: Host> Context<'_, H> {
     fn unsettled(&mut self, error: DecideError) {
         self.counting.events.add(Event::CostUnsettled, 1);
         self.log_error("a charge could not be settled", error);
+    }
+
+    /// Logs that the value of a claim names nobody, but each claim at most once a minute.
+    #[cold]
+    pub(super) fn log_unreadable(&mut self, claim: &str) {
+        let now = self.host.now().ok();
+        if let Some(left_out) = self.counting.unreadable.admit(claim.to_owned(), now) {
+            let expected = "is neither a text nor a whole number below 2^53, so it names nobody";
+            self.host.log(LogLevel::Warn, format_args!("{claim} {expected}{left_out}"));
+        }
     }
 
     /// Logs an error, but each at most once a second.

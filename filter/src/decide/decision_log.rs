@@ -9,7 +9,7 @@ use super::counting::{Charged, Context};
 use super::decision::Decided;
 use super::host::{Host, LogLevel};
 use super::json;
-use super::limiter::Limiter;
+use super::limiter::{Limiter, SENT_PATH};
 use super::outcome::{Outcome, Outcomes};
 use super::usage::QuotaUsage;
 use crate::config::{Config, LogFields};
@@ -50,7 +50,6 @@ struct Explanation<'d> {
 
 #[derive(Serialize)]
 struct QuotaExplanation<'d> {
-    /// In units.
     #[serde(flatten)]
     usage: QuotaUsage<'d>,
     /// Whether the request did not fit.
@@ -130,7 +129,7 @@ impl<H: Host> Context<'_, H> {
                 .into_iter()
                 .flat_map(Charged::standings)
                 .map(|(quota, standing)| QuotaExplanation {
-                    usage: QuotaUsage::new(quota, standing, 1),
+                    usage: QuotaUsage::new(quota, standing),
                     exhausted: standing.exhausted,
                     mode: quota.mode,
                 })
@@ -153,8 +152,10 @@ impl<H: Host> Context<'_, H> {
             return "not read".to_owned();
         };
         let (host, sources) = (&mut *self.host, &self.config.key_sources);
+        let sent = host.property(SENT_PATH).ok().flatten();
+        let path = sent.as_deref().or_else(|| headers.get(":path"));
         let carries = |source: &&KeySource| {
-            let found = credential(slice::from_ref(*source), headers, |path| host.property(path));
+            let found = credential(slice::from_ref(*source), headers, path, |path| host.property(path));
             !matches!(found, Ok(Credential::Missing))
         };
         let names: Vec<_> = sources.iter().filter(carries).map(ToString::to_string).collect();

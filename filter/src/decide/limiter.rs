@@ -15,7 +15,7 @@ use crate::count::fingerprint::CallerHash;
 use crate::count::shared_data::HostError;
 use crate::directory::{Keys, Listed, News, Readiness};
 use crate::event::Event;
-use crate::request::identity::{Credential, credential};
+use crate::request::identity::{Credential, credential, is_respelled, text_of_metadata};
 use crate::request::line::{KeyLine, LineReader, RequestLine};
 use crate::request::readings::AmbiguousPath;
 
@@ -23,8 +23,12 @@ use crate::request::readings::AmbiguousPath;
 /// clients have a key that is known later.
 const NOT_READY_CLASS: &str = "not-ready";
 
-/// The path as the client sent it, in ngx_wasm_module: there, `:path` is decoded and normalised, while nginx may send on what it got.
-const SENT_PATH: &[u8] = b"ngx\0request_uri";
+/// The path and query as the client sent them, in ngx_wasm_module: there, `:path` is decoded and normalised, while nginx may send on what it
+/// got.
+pub(super) const SENT_PATH: &[u8] = b"ngx\0request_uri";
+
+/// Pairs of headers that ngx_wasm_module hands over at most. A request with as many may have a key behind them.
+const MOST_PAIRS_IN_NGINX: usize = 100;
 
 /// Decides on requests by one configuration, within one VM.
 #[derive(Debug)]
@@ -71,7 +75,7 @@ impl Limiter {
     pub fn new(config: Arc<Config>) -> Self {
         let settings = &config.settings;
         Self {
-            reader: LineReader::new(&config.key_sources),
+            reader: LineReader::new(&config.key_sources).strict(settings.strict_headers),
             directory: settings.directory.as_ref().map(|of| Keys::new(of, &settings.namespace)),
             accounts: Accounts::default(),
             counting: Counting::new(&config),
@@ -165,7 +169,29 @@ impl<H: Host> Decider<'_, H> {
     fn decide_line(&mut self, decided: &mut Decided, line: &RequestLine<'_>) -> Result<(), DecideError> {
         decided.is_grpc = line.is_grpc;
         decided.has_origin = line.origin.is_some();
-        let rule = self.route(line)?;
+        match *self.has_sent_path {
+            Some(false) => self.decide_as_sent(decided, line),
+            Some(true) | None => self.decide_in_nginx(decided, line),
+        }
+    }
+
+    /// Decides on a request in nginx, or on the first one of a VM, which finds out where it is.
+    #[cold]
+    fn decide_in_nginx(&mut self, decided: &mut Decided, line: &RequestLine<'_>) -> Result<(), DecideError> {
+        let sent = self.context.host.property(SENT_PATH)?;
+        self.has_sent_path.get_or_insert(sent.is_some());
+        if sent.is_some() && line.headers.iter().count() >= MOST_PAIRS_IN_NGINX {
+            decided.refuse(self.context.config, Outcome::UnknownKey, Refusal::TooManyHeaders);
+            if decided.answer.is_some() {
+                return Ok(());
+            }
+        }
+        self.decide_as_sent(decided, &RequestLine { path: sent.as_deref().or(line.path), ..*line })
+    }
+
+    /// Decides on a request whose path is as the client sent it.
+    fn decide_as_sent(&mut self, decided: &mut Decided, line: &RequestLine<'_>) -> Result<(), DecideError> {
+        let rule = self.context.config.rule(line.method, line.path);
         match rule {
             Ok(Rule::Exempt) => {
                 decided.pass(Outcome::Exempt);
@@ -182,17 +208,6 @@ impl<H: Host> Decider<'_, H> {
         }
         let keyed = Keyed { line, asks_usage: rule == Ok(Rule::Usage), scope: None };
         self.decide_for(decided, &keyed)
-    }
-
-    /// The rule of a request, by its method and path.
-    fn route(&mut self, line: &RequestLine<'_>) -> Result<Result<Rule, AmbiguousPath>, HostError> {
-        let Context { host, config, .. } = &mut self.context;
-        if !config.looks_at_paths || *self.has_sent_path == Some(false) {
-            return Ok(config.rule(line.method, line.path));
-        }
-        let sent = host.property(SENT_PATH)?;
-        self.has_sent_path.get_or_insert(sent.is_some());
-        Ok(config.rule(line.method, sent.as_deref().or(line.path)))
     }
 
     fn decide_for(&mut self, decided: &mut Decided, keyed: &Keyed<'_>) -> Result<(), DecideError> {
@@ -220,7 +235,7 @@ impl<H: Host> Decider<'_, H> {
             KeyLine::None => Credential::Missing,
             KeyLine::One { .. } | KeyLine::Several => {
                 let property = |path: &[u8]| self.context.host.property(path);
-                credential(&config.key_sources, keyed.line.headers, property)?
+                credential(&config.key_sources, keyed.line.headers, keyed.line.path, property)?
             }
         };
         self.look_for_the_first_time()?;
@@ -230,7 +245,17 @@ impl<H: Host> Decider<'_, H> {
             outcome: Outcome::UnknownKey,
             refusal: Refusal::UnknownKey,
         };
+        if config.settings.strict_headers
+            && is_respelled(&config.key_sources, keyed.line.headers, keyed.line.path)
+        {
+            let (policy, refusal) = (&StrangerPolicy::Refuse, Refusal::RespelledKey);
+            return self.decide_for_stranger(decided, keyed, Stranger { policy, refusal, ..unknown });
+        }
         match credential {
+            Credential::Unreadable(source) => {
+                self.context.log_unreadable(&format!("key_sources: the value of {source}"));
+                self.decide_for_stranger(decided, keyed, unknown)
+            }
             Credential::Key(key) => self.decide_for_key(decided, keyed, &key, unknown),
             Credential::Missing => {
                 let (outcome, refusal) = (Outcome::MissingKey, Refusal::MissingKey);
@@ -265,6 +290,11 @@ impl<H: Host> Decider<'_, H> {
         }
         if let Some(source) = &config.settings.plan_source {
             let plan = self.context.host.property(&source.metadata.0)?.unwrap_or_default();
+            let plan = text_of_metadata(plan).unwrap_or_else(|| {
+                let path = String::from_utf8_lossy(&source.metadata.0).replace('\0', ".");
+                self.context.log_unreadable(&format!("plan_source: the value of metadata {path}"));
+                Vec::new()
+            });
             // Another place than any key's.
             let caller = salt.caller_hash(config.key_sources.len() + 1, &plan, decided.class);
             let caller = remembered_by.with(caller);

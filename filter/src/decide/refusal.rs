@@ -19,6 +19,14 @@ pub enum Refusal {
     /// The request has several keys: it is not clear whose it is.
     #[error("The request carries more than one API key; send exactly one.")]
     AmbiguousKey,
+    /// A name that an upstream may take for a key's, with `strict_headers`.
+    #[error(
+        "A header or parameter is spelled almost like that of the API key; send the key as documented, once."
+    )]
+    RespelledKey,
+    /// nginx hands over so many headers at most, and a key may be behind them.
+    #[error("The request has more headers than this gateway can read.")]
+    TooManyHeaders,
     /// Upstreams may read the path in ways that select different rules.
     #[error(
         "The path can be read in several ways; send it without dot segments, empty segments, parameters and encoded \
@@ -83,8 +91,9 @@ impl Refusal {
             Self::NotInPlan => (403, "weir_not_in_plan"),
             Self::UnknownKey => (401, "weir_unknown_key"),
             Self::MissingKey => (401, "weir_missing_key"),
-            Self::AmbiguousKey => (400, "weir_ambiguous_key"),
+            Self::AmbiguousKey | Self::RespelledKey => (400, "weir_ambiguous_key"),
             Self::AmbiguousPath => (400, "weir_ambiguous_path"),
+            Self::TooManyHeaders => (431, "weir_too_many_headers"),
             Self::NotReady | Self::NoDirectoryYet => (503, "weir_directory_not_ready"),
             Self::CountFailed | Self::NoCounters => (503, "weir_count_failed"),
             Self::NoLedger | Self::ResetHere => (503, "weir_no_ledger"),

@@ -5,6 +5,7 @@
 
 use core::fmt::Write as _;
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use arrayvec::ArrayVec;
 
@@ -14,7 +15,10 @@ use super::headers::Tightest;
 use super::refusal::Refusal;
 use crate::config::{AllowOrigin, Config};
 use crate::grpc;
+use crate::quota::Quota;
+use crate::window::Window;
 use crate::request::header_pairs::serialize;
+use crate::request::identity::KeySource;
 
 /// A reply, for `proxy_send_local_response`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +36,7 @@ pub struct Reply {
 }
 
 /// Headers: their names in lower case, and their values.
-type Headers<'a> = ArrayVec<(&'static str, &'a [u8]), 6>;
+type Headers<'a> = ArrayVec<(&'static str, &'a [u8]), 8>;
 
 /// A charge that a quota had no room for.
 struct Limited<'c> {
@@ -82,7 +86,9 @@ impl Reply {
         body.push_str(start);
         let plan = of.and_then(|(config, decided)| Some(config.plan_name(decided.plan?)));
         match (refusal, of, &limited) {
-            (_, Some((config, _)), Some(limited)) => limited.push_message(&mut body, config, plan),
+            (_, Some((config, decided)), Some(limited)) => {
+                limited.push_message(&mut body, config, decided.plan);
+            }
             (Refusal::NotInPlan, Some((config, decided)), _) => {
                 let parts = ["The ", plan.unwrap_or_default(), " plan does not include "];
                 parts.into_iter().for_each(|part| body.push_str(part));
@@ -97,11 +103,24 @@ impl Reply {
             limited.iter().for_each(|limited| limited.push_problem(&mut body));
             body.push('}');
         }
+        let seconds = limited.map_or(1, |limited| limited.retry_after);
         let mut digits = itoa::Buffer::new();
         let is_in_flight = limited.as_ref().is_some_and(Limited::is_in_flight);
-        let retry_after = digits.format(limited.map_or(1, |limited| limited.retry_after));
+        let retry_after = digits.format(seconds);
+        let is_retried = matches!(status, 429 | 503);
+        let (challenge, milliseconds, retry_info);
         let mut headers = Headers::from_iter(refusal.header());
-        headers.extend(matches!(status, 429 | 503).then_some(("retry-after", retry_after.as_bytes())));
+        headers.extend(is_retried.then_some(("retry-after", retry_after.as_bytes())));
+        if is_grpc && is_retried {
+            milliseconds = format!("{retry_after}000");
+            retry_info = grpc::retry_details(grpc::of_reply(usual_status), &body, seconds);
+            headers.push(("grpc-retry-pushback-ms", milliseconds.as_bytes()));
+            headers.push(("grpc-status-details-bin", retry_info.as_bytes()));
+        }
+        if let (Refusal::UnknownKey | Refusal::MissingKey, Some((config, _))) = (refusal, of) {
+            challenge = self::challenge(config);
+            headers.push(("www-authenticate", challenge.as_bytes()));
+        }
         headers.extend(cors);
         let details = if is_in_flight { "weir_in_flight" } else { details };
         Self { status, ..Self::write((usual_status, details), is_grpc, headers, body) }
@@ -128,8 +147,9 @@ impl<'c> Limited<'c> {
     }
 
     /// The message of a 429. `plan` is the subscriber's, `None` for a stranger.
-    fn push_message(&self, body: &mut String, config: &Config, plan: Option<&str>) {
+    fn push_message(&self, body: &mut String, config: &Config, plan: Option<usize>) {
         let Self { charged, tightest, retry_after } = self;
+        let plan = plan.and_then(|plan| config.catalog.plans.get(plan));
         let class = config.catalog.classes.get(charged.class).filter(|_| plan.is_some());
         // What a quota counts, unless each request costs one.
         let is_of_units = class.is_some_and(|class| class.units() > 1 || class.cost.actual.is_some());
@@ -138,6 +158,11 @@ impl<'c> Limited<'c> {
             (Some((units, _, time)), _) => (units, Cow::Borrowed(time)),
             (None, Some(Tightest { quota, .. })) => (quota.limit.get(), quota.window.name()),
             (None, None) => (0, Cow::Borrowed("")),
+        };
+        let is_tightest = |quota: &Quota| {
+            // Billing periods are the same quota, wherever they begin.
+            let is_same = |of: Window| of == quota.window || of.is_shared() && of.name() == quota.window.name();
+            tightest.is_some_and(|of| of.quota.limit == quota.limit && is_same(of.quota.window))
         };
         let mut digits = itoa::Buffer::new();
         body.push_str("Too many requests: ");
@@ -158,7 +183,13 @@ impl<'c> Limited<'c> {
         }
         match plan {
             Some(_) if charged.is_refused_by_organisation() => body.push_str(" for the organisation"),
-            Some(plan) => {
+            // The subscriber has limits that are not its plan's.
+            Some((_, granted))
+                if !granted.get(charged.class).is_some_and(|of| of.quotas().iter().any(is_tightest)) =>
+            {
+                body.push_str(" for this subscriber");
+            }
+            Some((plan, _)) => {
                 body.push_str(" on the ");
                 body.push_str(plan);
                 body.push_str(" plan");
@@ -179,6 +210,14 @@ impl<'c> Limited<'c> {
         }
         body.push_str(r#""]"#);
     }
+}
+
+/// The value of `www-authenticate`: how a request may carry its key, each scheme once.
+fn challenge(config: &Config) -> String {
+    let mut schemes: Vec<_> = config.key_sources.iter().map(KeySource::challenge).collect();
+    let mut seen = HashSet::new();
+    schemes.retain(|scheme| seen.insert(scheme.clone()));
+    schemes.join(", ")
 }
 
 /// The headers by which a script of this origin may read the reply, if the configuration allows it.
@@ -219,6 +258,7 @@ fn around(status: u16) -> (&'static str, &'static str) {
         409 => around!("conflict", "rfc9110#section-15.5"),
         410 => around!("invite_expired", "rfc9110#section-15.5"),
         422 => around!("unprocessable_entity", "rfc9110#section-15.5"),
+        431 => around!("bad_request", "rfc6585#section-5"),
         429 => around!("rate_limit_exceeded", "rfc6585#section-4"),
         503 => around!("internal_server_error", "rfc9110#section-15.6.4"),
         500.. => around!("internal_server_error", "rfc9110#section-15.5"),

@@ -47,7 +47,7 @@ struct ClassUsage<'a> {
 #[derive(Debug, Serialize)]
 pub(super) struct QuotaUsage<'a> {
     name: &'a str,
-    /// Of a window, or at once of a rate or in flight.
+    /// Units of a window, or at once of a rate; or requests in flight.
     limit: u32,
     /// Requests in flight now.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,7 +58,7 @@ pub(super) struct QuotaUsage<'a> {
     /// Seconds; of a rate, from empty to full.
     #[serde(skip_serializing_if = "Option::is_none")]
     window: Option<u64>,
-    /// Requests left in the window, or there now.
+    /// Units left in the window, or there now.
     remaining: u32,
     /// When the window ends, or all is there again, in UTC epoch seconds. Nobody knows it of requests in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,8 +66,7 @@ pub(super) struct QuotaUsage<'a> {
 }
 
 impl<'a> QuotaUsage<'a> {
-    /// Of requests that use `cost` units each.
-    pub(super) fn new(quota: &'a Quota, standing: &Standing, cost: u32) -> Self {
+    pub(super) fn new(quota: &'a Quota, standing: &Standing) -> Self {
         let period = quota.window.period(standing.index);
         let is_in_flight = quota.window.is_in_flight();
         let length = quota.rate().map_or(period.end.saturating_sub(period.start), Rate::seconds);
@@ -77,7 +76,7 @@ impl<'a> QuotaUsage<'a> {
             in_flight: is_in_flight.then_some(standing.used),
             rate: quota.window.rate().map(|(units, _, time)| format!("{units}/{time}")),
             window: (!is_in_flight).then_some(length),
-            remaining: standing.left(quota) / quota.units(cost.max(1)),
+            remaining: standing.left(quota),
             reset: (!is_in_flight).then(|| standing.reset(quota)),
         }
     }
@@ -171,7 +170,7 @@ impl<'c, H: Host> Context<'c, H> {
                 let counter = counters.counter(who, &class.name);
                 let standings = all.iter().zip(counters.standing(host, &counter, all)?);
                 let enforced = standings.filter(|(quota, _)| quota.mode == Mode::Enforced);
-                quotas.extend(enforced.map(|(of, standing)| QuotaUsage::new(of, &standing, class.units())));
+                quotas.extend(enforced.map(|(of, standing)| QuotaUsage::new(of, &standing)));
             }
             classes.push(ClassUsage {
                 name: &class.name,

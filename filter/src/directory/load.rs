@@ -45,6 +45,8 @@ pub(super) struct Leading {
     /// The question of the poll that is in flight.
     asked: Option<Ask>,
     load: Option<Load>,
+    /// Rows that the last page had and that were skipped, and what is wrong with the first.
+    pub(super) skipped: Option<(usize, String)>,
     /// The next entry to be swept: of another directory's rows, or at the end of a load.
     entry: u16,
 }
@@ -81,7 +83,7 @@ impl Leading {
         if head.source == source && head.state == Readiness::Complete {
             schedule.succeeded();
         }
-        Self { head, source, schedule, asked: None, load: None, entry: 0 }
+        Self { head, source, schedule, asked: None, load: None, skipped: None, entry: 0 }
     }
 
     /// What is to be asked for at `now`, and the ETag of what is there. It counts as asked.
@@ -133,6 +135,7 @@ impl Leading {
             Some((b"200", etag)) => {
                 let mut page = Page::read(body, catalog)?;
                 events.add(Event::DirectorySkipped, page.skipped);
+                self.skipped = page.first_skipped.take().map(|first| (page.skipped, first));
                 let cursor = page.next.take().filter(|next| !next.is_empty());
                 if let Some(load) = &mut self.load {
                     load.pages += 1;

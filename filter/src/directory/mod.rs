@@ -35,6 +35,7 @@ use crate::config::{Catalog, Config, DirectorySettings};
 use crate::count::shared_data::{HostError, SharedData};
 use crate::count::swap::{CountError, LogLevel};
 use crate::event::{Event, EventSums};
+use crate::log_limiter::LogLimiter;
 use crate::time::Timestamp;
 
 /// What is worth a line of the log.
@@ -46,6 +47,9 @@ pub enum News {
     /// The first good answer after a failure.
     #[error("answers again")]
     AnswersAgain,
+    /// Rows of a page were skipped.
+    #[error("rows that are skipped, so that their keys are unknown: {0}; the first is {1}")]
+    Skipped(usize, String),
     /// This VM has taken the lead.
     #[error("this VM polls it from now on")]
     Leads,
@@ -76,7 +80,7 @@ impl News {
     pub fn level(&self) -> LogLevel {
         match self {
             Self::Failure(_) | Self::Stale => LogLevel::Error,
-            Self::Foreign => LogLevel::Warn,
+            Self::Foreign | Self::Skipped(..) => LogLevel::Warn,
             Self::AnswersAgain | Self::Leads => LogLevel::Info,
         }
     }
@@ -96,6 +100,8 @@ pub struct Directory {
     events: EventSums,
     /// The failure that was logged last, unless there has been a good answer since.
     failure: Option<DirectoryError>,
+    /// Skipped rows are logged once a minute.
+    skipped: LogLimiter<(), 60>,
 }
 
 /// A poll to send: `GET` of this path.
@@ -179,6 +185,7 @@ impl Directory {
             leading: None,
             events: EventSums::default(),
             failure: None,
+            skipped: LogLimiter::default(),
         }
     }
 
@@ -290,7 +297,10 @@ impl Directory {
         events.add(Event::DirectoryBytes, body.len());
         match leading.answered((list, host), (head, body), catalog, now, events) {
             Ok(true) => self.is_good_again(),
-            Ok(false) => None,
+            Ok(false) => {
+                let (rows, first) = leading.skipped.take()?;
+                self.skipped.admit((), Some(now)).map(|_| News::Skipped(rows, first))
+            }
             Err(LoadError::Answer(error)) => self.failed(host, error, now),
             Err(LoadError::List(error)) => self.lost(error),
         }

@@ -17,6 +17,7 @@ use super::DirectoryError;
 use super::row::{content, terms};
 use crate::config::Catalog;
 use crate::count::fingerprint::KeyDigest;
+use crate::read::error::{ConfigError, Quoted};
 
 /// Most keys of a page. A worker reads them at once, which takes some 10 ms.
 const MOST_KEYS: usize = 20_000;
@@ -39,6 +40,8 @@ pub(super) struct Page {
     pub(super) rows: VecDeque<PageRow>,
     /// Rows that are malformed, or that this configuration has no plan or class for.
     pub(super) skipped: usize,
+    /// The first of them: its subscriber, and what is wrong with it.
+    pub(super) first_skipped: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -97,35 +100,62 @@ impl Page {
         }
         let mut page = Self { version, since, next, ..Self::default() };
         for digest in removed {
-            let is_good = page.remove(digest).is_some();
-            page.skipped += usize::from(!is_good);
+            if page.remove(digest).is_none() {
+                page.skip("in removed", || "not a SHA-256 in hexadecimal digits".to_owned());
+            }
         }
         for row in keys {
-            let is_good = page.add(row, catalog).is_some();
-            page.skipped += usize::from(!is_good);
+            page.add(row, catalog);
         }
         Ok(page)
     }
 
-    /// Adds a row. `None` if it is malformed, or if the configuration has no plan or class for it: such a row is for another configuration.
-    fn add(&mut self, row: &RawValue, catalog: &Catalog) -> Option<()> {
-        let row: JsonRow<'_> = serde_json::from_str(row.get()).ok()?;
-        let digest = digest(&row.sha256)?;
+    /// Adds a row, or skips one that is malformed. One that the configuration has no plan or class for is both stored and skipped: it is for another
+    /// configuration.
+    fn add(&mut self, row: &RawValue, catalog: &Catalog) {
+        match serde_json::from_str::<JsonRow<'_>>(row.get()) {
+            Ok(row) => {
+                if let Err(problem) = self.store(&row, catalog) {
+                    let of =
+                        format!("of subscriber {} on plan {}", Quoted(&row.subscriber), Quoted(&row.plan));
+                    self.skip(&of, || problem.to_string());
+                }
+            }
+            Err(_) => self.skip("without a subscriber", || {
+                "expected an object whose sha256, subscriber and plan are texts".to_owned()
+            }),
+        }
+    }
+
+    /// Counts a row as skipped, and keeps what is wrong with the first.
+    fn skip(&mut self, of: &str, problem: impl FnOnce() -> String) {
+        self.skipped += 1;
+        self.first_skipped.get_or_insert_with(|| format!("{of}: {}", problem()));
+    }
+
+    fn store(&mut self, row: &JsonRow<'_>, catalog: &Catalog) -> Result<(), ConfigError> {
+        let wrong = ConfigError::new;
+        let digest = digest(&row.sha256).ok_or_else(|| wrong("sha256 is not 64 hexadecimal digits"))?;
         let limits = row.limits.map(RawValue::get).filter(|limits| *limits != "{}").unwrap_or_default();
         let parent = row.parent.map(RawValue::get).unwrap_or_default();
         let anchor = row.billing_anchor.as_deref().unwrap_or_default();
         let own = match (limits, parent, anchor) {
             // Nearly all rows.
             ("", "", "") => None,
-            _ => Some(terms(&row.plan, limits, parent, anchor)?),
+            _ => Some(
+                terms(&row.plan, limits, parent, anchor)
+                    .ok_or_else(|| wrong("limits, parent or billing_anchor cannot be read"))?,
+            ),
         };
         if row.subscriber.is_empty() {
-            return None;
+            return Err(wrong("subscriber is empty"));
         }
-        self.rows.push_back((digest, content([&row.plan, &row.subscriber, limits, parent, anchor])?));
-        let is_for_this =
-            own.map_or_else(|| catalog.grants(&row.plan), |own| catalog.agreement(&own).is_ok());
-        is_for_this.then_some(())
+        let content = content([&row.plan, &row.subscriber, limits, parent, anchor]);
+        self.rows.push_back((digest, content.ok_or_else(|| wrong("longer than 65,535 bytes"))?));
+        match own.or_else(|| terms(&row.plan, "", "", "").filter(|_| !catalog.grants(&row.plan))) {
+            None => Ok(()),
+            Some(own) => catalog.agreement(&own).map(drop),
+        }
     }
 
     fn remove(&mut self, key: &RawValue) -> Option<()> {
@@ -255,6 +285,13 @@ pub(super) mod tests {
         let keys: Vec<_> = subscribers(&page).into_iter().map(|(byte, row)| (byte, row.is_some())).collect();
         assert_eq!(keys, [(4, false), (5, true), (6, true), (7, true)]);
         assert_eq!(page.skipped, 10 + 1 + 2);
+        assert_eq!(page.first_skipped.as_deref(), Some("in removed: not a SHA-256 in hexadecimal digits"));
+        let limit = r#"of subscriber "s" on plan "free": limits, parent or billing_anchor cannot be read"#;
+        let gold = r#"of subscriber "s" on plan "gold": plan: unknown plan, expected free, pro"#;
+        for (row, expected) in [(3, limit), (11, gold)] {
+            let page = read(&format!(r#"{{"keys": [{}]}}"#, rows[row])).unwrap();
+            assert_eq!((page.skipped, page.first_skipped.as_deref()), (1, Some(expected)));
+        }
     }
 
     #[test]

@@ -104,6 +104,12 @@ fn is(found: &[u8], name: &[u8]) -> bool {
     end_alike && (is_same(found, name) || found.eq_ignore_ascii_case(name))
 }
 
+/// Whether an upstream that tells neither letters by their case nor `-`, `_`, `.` and spaces from one another takes `found` for `name`.
+pub(super) fn is_alike(found: &[u8], name: &[u8]) -> bool {
+    let fold = |byte: &u8| if b"-. ".contains(byte) { b'_' } else { byte.to_ascii_lowercase() };
+    found.iter().map(fold).eq(name.iter().map(fold))
+}
+
 /// Whether two names of the same length are equal. Compared in whole words, for `memcmp` is a loop over bytes in a module.
 fn is_same(found: &[u8], name: &[u8]) -> bool {
     let (words, expected_words) = (found.as_chunks::<8>().0, name.as_chunks::<8>().0);

@@ -70,6 +70,12 @@ impl LineReader {
         Self { key_names, in_headers, key_lengths }
     }
 
+    /// With `strict`, no request is known by one line alone: others may have another spelling of a key's name.
+    #[must_use]
+    pub fn strict(self, strict: bool) -> Self {
+        Self { in_headers: self.in_headers && !strict, ..self }
+    }
+
     /// Reads a header map as the host serializes it. `None` if it is cut short or empty: a request always has headers.
     #[must_use]
     pub fn read<'r>(&self, headers: &'r [u8]) -> Option<RequestLine<'r>> {

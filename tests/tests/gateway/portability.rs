@@ -189,9 +189,8 @@ fn only_nginx_is_asked_for_each_path_as_it_was_sent() {
     let rows = [
         (Flavour::default(), &policy, 1),
         (Flavour::Ngx, &policy, REQUESTS),
-        // Where no path matters, none is asked for.
-        (Flavour::default(), &by_default_class, 0),
-        (Flavour::Ngx, &by_default_class, 0),
+        (Flavour::default(), &by_default_class, 1),
+        (Flavour::Ngx, &by_default_class, REQUESTS),
     ];
     for (flavour, policy, expected) in rows {
         let asked = properties(flavour, policy, REQUESTS);
@@ -228,5 +227,74 @@ fn in_nginx_no_path_is_exempt_that_the_upstream_serves_as_another() {
         host.advance(Duration::from_secs(1));
         let exempt = host.metrics().counter(&metric::requests("none", "standard", Outcome::Exempt));
         assert_eq!(exempt, 1);
+    }
+}
+
+/// nginx decodes `:path` with its query's delimiters, so a decoded `?` or `#` would hide a key or make up one.
+#[test]
+fn in_nginx_a_key_is_read_from_the_query_as_it_was_sent() {
+    let policy = Policy::contract()
+        .unwrap()
+        .with("classes", json!([]))
+        .with("plans", json!({"one": {"standard": ["1/month"]}}))
+        .with("key_sources", json!([{"query": "api_key"}]))
+        .with("missing_key", json!({"action": "reject"}))
+        .with("unknown_key", json!({"action": "reject"}))
+        .subscriber("k", "one", "k")
+        .subscriber("l", "one", "l");
+    //  the path, and the keys that have nothing left after it
+    let rows: [(&str, &[&str]); 6] = [
+        ("/x?api_key=k", &["k"]),
+        ("/x%23?api_key=k", &["k"]),
+        ("/x%3F?api_key=k", &["k"]),
+        ("/x%3Fapi_key=l&y=?api_key=k", &["k"]),
+        ("/x?api%5Fkey=%6c", &["l"]),
+        ("/x%3Fapi_key=k", &[]),
+    ];
+    for flavour in [Flavour::Ngx, Flavour::default()] {
+        for (path, used_up) in rows {
+            let mut host = Host::builder().workers(1).flavour(flavour).build();
+            host.load(module(), plugin(&policy)).unwrap();
+            let status = |path: String| host.send(Request::get(path), |_| Response::ok()).status();
+            assert_eq!(
+                status(path.to_owned()),
+                if used_up.is_empty() { 401 } else { 200 },
+                "{flavour:?} {path}"
+            );
+            let refused = |key: &&str| status(format!("/x?api_key={key}")) == 429;
+            let found: Vec<_> = ["k", "l"].into_iter().filter(refused).collect();
+            assert_eq!(found, used_up, "{flavour:?} {path}");
+        }
+    }
+}
+
+/// ngx_wasm_module hands over 100 headers, and drops those behind them.
+#[test]
+fn in_nginx_no_request_hides_its_key_behind_other_headers() {
+    let policy = Policy::contract().unwrap().subscriber("acme", "pro", "key");
+    // Here no path matters.
+    let by_header = policy.clone().with("classes", json!([])).with("exempt", json!([]));
+    let by_header = by_header.with("plans", json!({"pro": {"standard": ["600/minute"]}}));
+    for policy in [policy, by_header] {
+        let shadow = policy.clone().with("enforcement", json!("shadow"));
+        //  the host, the policy, headers before the key, and the status
+        let rows = [
+            (Flavour::default(), &policy, 90, 200),
+            (Flavour::default(), &policy, 200, 200),
+            (Flavour::Ngx, &policy, 90, 200),
+            (Flavour::Ngx, &policy, 99, 431),
+            (Flavour::Ngx, &policy, 200, 431),
+            (Flavour::Ngx, &shadow, 200, 200),
+        ];
+        for (flavour, policy, before, status) in rows {
+            let mut host = Host::builder().workers(1).flavour(flavour).build();
+            host.load(module(), plugin(policy)).unwrap();
+            let request = (0..before)
+                .fold(Request::get("/links"), |request, number| request.header(format!("x-{number}"), "1"));
+            let answer = host.send(request.header("authorization", "Bearer key"), |_| Response::ok());
+            assert_eq!(answer.status(), status, "{flavour:?}, {before} headers: {answer:?}");
+            let sees_key = answer.header("x-ratelimit-limit").is_some();
+            assert_eq!(sees_key, status == 200 && before < 99 || flavour == Flavour::default());
+        }
     }
 }

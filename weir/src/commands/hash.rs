@@ -15,7 +15,7 @@ use crate::output::print;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   weir hash <key.txt
-  openssl rand -base64 24 | tee key.txt | weir hash")]
+  openssl rand -base64 24 | (umask 077; tee key.txt) | weir hash")]
 pub(crate) struct Hash {}
 
 impl Hash {

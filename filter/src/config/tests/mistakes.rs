@@ -202,7 +202,7 @@ fn every_mistake_has_its_message_and_its_path() {
         (r#""log_decision": true"#.to_owned(), "log_decision: unknown field, did you mean log_decisions?"),
         (
             r#""rate": 7"#.to_owned(),
-            "rate: unknown field, expected plans, classes, default_class, exempt, base_path or 20 others",
+            "rate: unknown field, expected plans, classes, default_class, exempt, base_path or 21 others",
         ),
         (
             r#""fleet": {"cluster": "c", "domain": "d"}"#.to_owned(),

@@ -432,3 +432,61 @@ fn a_decision_is_explained_from_the_key_source_to_the_answer() {
         assert_eq!(line["decision"], decision, "{path}: {line}");
     }
 }
+
+#[test]
+fn with_strict_headers_another_spelling_of_the_key_is_refused_and_without_it_is_no_key() {
+    let fields = r#""key_sources": [{"header": "x-api-key"}, {"query": "api_key"}], "missing_key": {"action": "reject"}"#;
+    let strict = format!(r#"{fields}, "strict_headers": true"#);
+    //  the path, the header's name, and the statuses with and without it; 0 if the request goes on
+    let rows = [
+        ("/", "X-Api-Key", 0, 0),
+        ("/?x=1;y=2", "x-api-key", 0, 0),
+        ("/", "x_api_key", 400, 401),
+        ("/?x=1;api_key=free-1", "other", 400, 401),
+        ("/?x=1;api_key=pro", "x-api-key", 400, 0),
+        ("/?Api-Key=pro", "x-api-key", 400, 0),
+    ];
+    for (path, name, in_strict, otherwise) in rows {
+        for (fields, expected) in [(strict.as_str(), in_strict), (fields, otherwise)] {
+            let sent = Filter::with(fields).send_with(path, &[(name, "free-1")]);
+            assert_eq!(status(&sent), expected, "{path} {name}");
+        }
+    }
+    // Nor does a caller that is remembered by its header.
+    let mut filter = Filter::with(r#""key_sources": [{"header": "x-api-key"}], "strict_headers": true"#);
+    let key = ("x-api-key", "free-1");
+    for (headers, expected) in [(vec![key], 0), (vec![key, ("X_Api_Key", "pro")], 400), (vec![key], 0)] {
+        assert_eq!(status(&filter.send_with("/", &headers)), expected);
+    }
+}
+
+#[test]
+fn a_claim_that_is_no_text_names_nobody_and_is_logged_once_a_minute() {
+    let fields = r#""key_sources": [{"metadata": ["jwt", "sub"]}], "plan_source": {"metadata": ["jwt", "plan"]},
+        "unknown_key": {"action": "reject"}"#;
+    let mut filter = Filter::with(fields);
+    let mut send = |subject, plan, seconds| {
+        (filter.host.subject, filter.host.plan, filter.host.seconds) = (Some(subject), Some(plan), seconds);
+        filter.host.logged.clear();
+        let sent = filter.send("GET", "/", "");
+        (status(&sent), core::mem::take(&mut filter.host.logged))
+    };
+    let line = |claim: &str| {
+        vec![format!("{claim} is neither a text nor a whole number below 2^53, so it names nobody")]
+    };
+    let (subject, plan) = (
+        line("key_sources: the value of metadata metadata.jwt.sub"),
+        line("plan_source: the value of metadata metadata.jwt.plan"),
+    );
+    // A boolean.
+    const ODD: &str = "\u{1}";
+    assert_eq!(send("somebody", "free", 60), (0, vec![]));
+    assert_eq!(send(ODD, "free", 60), (401, subject.clone()));
+    assert_eq!(send(ODD, "pro", 119), (401, vec![]));
+    // These lines say how many were left out, too.
+    for (subject, plan, seconds, line) in [("another", ODD, 119, plan), (ODD, "free", 120, subject)] {
+        let (refused, logged) = send(subject, plan, seconds);
+        assert_eq!((refused, logged.len()), (401, 1));
+        assert!(logged[0].starts_with(&line[0]), "{logged:?}");
+    }
+}

@@ -68,6 +68,34 @@ fn a_refusal_says_which_quota_and_when_to_retry_in_both_conventions() {
         let found = message(&reply(&config(fields), Refusal::Limited, plan, false, None));
         assert_eq!(found, format!("Too many requests: {expected}; retry in 37 s."), "{fields}");
     }
+    // The subscriber's own limit is not called the plan's.
+    let other = Config::from_json(br#"{"plans": {"free": {"standard": ["50/minute"]}}}"#).unwrap();
+    let found = message(&reply(&other, Refusal::Limited, Some(0), false, None));
+    assert_eq!(found, "Too many requests: 60 requests per minute for this subscriber; retry in 37 s.");
+}
+
+#[test]
+fn a_401_names_the_schemes_by_which_a_request_may_carry_its_key() {
+    let rows = [
+        ("", "Bearer"),
+        (r#"[{"header": "authorization", "scheme": "basic"}]"#, r#"Basic realm="api""#),
+        (r#"[{"header": "x-api-key"}, {"query": "api_key"}]"#, "ApiKey"),
+        (r#"[{"metadata": ["jwt", "sub"]}, {"header": "authorization", "scheme": "Bearer"}]"#, "Bearer"),
+        (
+            r#"[{"header": "authorization", "scheme": "Token"}, {"header": "authorization", "scheme": "Bearer"}, {"query": "k"}]"#,
+            "Token, Bearer, ApiKey",
+        ),
+    ];
+    for (sources, expected) in rows {
+        let fields =
+            if sources.is_empty() { String::new() } else { format!(r#", "key_sources": {sources}"#) };
+        for refusal in [Refusal::UnknownKey, Refusal::MissingKey] {
+            let reply = reply(&config(&fields), refusal, None, false, None);
+            assert_eq!(header(&reply, "www-authenticate"), Some(expected), "{sources}");
+        }
+        let other = reply(&config(&fields), Refusal::AmbiguousKey, None, false, None);
+        assert_eq!(header(&other, "www-authenticate"), None);
+    }
 }
 
 #[test]
@@ -116,6 +144,17 @@ fn a_grpc_request_alone_gets_a_grpc_status_and_the_plain_message() {
     let limited = reply(&config(""), Refusal::Limited, Some(0), true, None);
     let expected = "Too many requests: 60 requests per minute on the free plan; retry in 37 s.";
     assert_eq!((limited.grpc_status, limited.body.as_str()), (8, expected));
+    assert_eq!(header(&limited, "grpc-retry-pushback-ms"), Some("37000"));
+    let details = grpc::retry_details(8, expected, 37);
+    assert_eq!(header(&limited, "grpc-status-details-bin"), Some(details.as_str()));
+    let plain = reply(&config(""), Refusal::Limited, Some(0), false, None);
+    for name in ["grpc-retry-pushback-ms", "grpc-status-details-bin"] {
+        assert_eq!(header(&plain, name), None);
+    }
+    // A browser's call with every header that a refusal may have.
+    let all = config(r#", "headers": {"allow_origin": ["https://app.example.com"]}"#);
+    let all = reply(&all, Refusal::Limited, Some(0), true, Some(b"https://app.example.com"));
+    assert_eq!(HeaderPairs::parse(&all.headers).unwrap().iter().count(), 8);
     let rows = [
         (Refusal::NotInPlan, 7),
         (Refusal::UnknownKey, 16),
@@ -127,6 +166,9 @@ fn a_grpc_request_alone_gets_a_grpc_status_and_the_plain_message() {
     for (refusal, status) in rows {
         let found = reply(&config, refusal, Some(0), true, None);
         assert_eq!(found.grpc_status, status, "{found:?}");
+        // A call that cannot succeed later is not invited to come back.
+        let pushback = (status == 14).then_some("1000");
+        assert_eq!(header(&found, "grpc-retry-pushback-ms"), pushback, "{found:?}");
     }
     assert_eq!(Reply::without_configuration(true).grpc_status, 14);
 }

@@ -109,11 +109,12 @@ fn encode<'a>(pairs: impl ExactSizeIterator<Item = (&'a Bytes, &'a Bytes)>) -> V
 /// A map that is not available is an empty one here.
 pub(super) fn get_header_map_pairs(guest: &mut Guest<'_>, map: u32, out: SliceOut) -> Answer {
     let kind = MapKind::of(map)?;
-    let as_written = guest.state().shared.flavour.keeps_names();
+    let flavour = guest.state().shared.flavour;
+    let (as_written, most) = (flavour.keeps_names(), flavour.most_pairs());
     let blob = match readable(guest.state(), kind) {
         Some(headers) if headers.is_empty() => Vec::new(),
-        Some(headers) if as_written => encode(headers.as_written()),
-        Some(headers) => encode(headers.iter()),
+        Some(headers) if as_written => encode(headers.as_written().take(most)),
+        Some(headers) => encode(headers.iter().take(most)),
         None => Vec::new(),
     };
     guest.give(&blob, out)

@@ -91,6 +91,11 @@ impl Flavour {
         self.is_ngx()
     }
 
+    /// The most pairs of a header map that a guest gets. Those behind them are left out.
+    pub(crate) fn most_pairs(self) -> usize {
+        if self.is_ngx() { ngx::MAX_PAIRS } else { usize::MAX }
+    }
+
     /// The request's URI where filters are shown another `:path` than was sent, which `headers` have from now on. One that the
     /// gateway cannot read stays as it is.
     pub(crate) fn read_uri(self, headers: &mut Headers) -> Option<Arc<NginxUri>> {

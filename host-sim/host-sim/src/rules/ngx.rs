@@ -53,6 +53,9 @@ const NO_GRPC_STATUS: i32 = -1;
 /// The longest name of a metric (`max_metric_name_length`, as it is unless configured).
 const MAX_METRIC_NAME: usize = 256;
 
+/// The most pairs of a header map that a guest gets, pseudo-headers among them (`NGX_HTTP_WASM_MAX_REQ_HEADERS`).
+pub(super) const MAX_PAIRS: usize = 100;
+
 /// The guest ends.
 fn trap(why: &str) -> wasmtime::Result<()> {
     Err(wasmtime::Error::msg(format!("ngx_wasm_module: {why}")))

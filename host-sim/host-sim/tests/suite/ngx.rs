@@ -219,6 +219,21 @@ fn the_path_is_decoded_and_a_property_has_what_was_sent() {
 }
 
 #[test]
+fn at_most_a_hundred_pairs_of_headers_are_handed_over() {
+    let request =
+        (0..150).fold(Request::get("/"), |request, number| request.header(format!("x-{number}"), "1"));
+    let body = r#"
+        (drop (call $pairs (i32.const 0) (i32.const 16) (i32.const 20)))
+        (call $note (str "pairs") (i32.load (i32.load (i32.const 16))))"#;
+    let [envoy, ngx] = both_with(body, &request).map(|(host, outcome)| {
+        assert_eq!(outcome.forwarded().unwrap().header_str("x-149"), Some("1"));
+        crate::lines(&host)
+    });
+    assert_eq!(ngx, ["pairs 100"]);
+    assert_ne!(envoy, ngx);
+}
+
+#[test]
 fn one_property_is_not_there_and_a_filter_sets_none() {
     let body = r#"(call $note (str "set") (call $set_property (str "limits") (str "1")))
         (call $note (str "vm_id") (call $property (str "plugin_vm_id") (i32.const 16) (i32.const 20)))"#;

@@ -137,6 +137,13 @@ impl Filter {
         self.limiter.look_at_directory(&mut self.host).unwrap();
     }
 
+    /// `GET` with these headers.
+    pub(super) fn send_with(&mut self, path: &str, headers: &[(&str, &str)]) -> Sent {
+        let headers = headers.iter().map(|(name, value)| (*name, value.as_bytes()));
+        let pseudo: [(&str, &[u8]); 2] = [(":method", b"GET"), (":path", path.as_bytes())];
+        self.decide(&serialize(&pseudo.into_iter().chain(headers).collect::<Vec<_>>()))
+    }
+
     pub(super) fn send(&mut self, method: &str, path: &str, authorization: &str) -> Sent {
         let mut headers: Vec<(&str, &[u8])> =
             vec![(":method", method.as_bytes()), (":path", path.as_bytes())];
