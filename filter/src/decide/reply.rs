@@ -16,9 +16,9 @@ use super::refusal::Refusal;
 use crate::config::{AllowOrigin, Config};
 use crate::grpc;
 use crate::quota::Quota;
-use crate::window::Window;
 use crate::request::header_pairs::serialize;
 use crate::request::identity::KeySource;
+use crate::window::Window;
 
 /// A reply, for `proxy_send_local_response`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ impl Reply {
             limited.iter().for_each(|limited| limited.push_problem(&mut body));
             body.push('}');
         }
-        let seconds = limited.map_or(1, |limited| limited.retry_after);
+        let seconds = limited.as_ref().map_or(1, |limited| limited.retry_after);
         let mut digits = itoa::Buffer::new();
         let is_in_flight = limited.as_ref().is_some_and(Limited::is_in_flight);
         let retry_after = digits.format(seconds);
@@ -161,7 +161,8 @@ impl<'c> Limited<'c> {
         };
         let is_tightest = |quota: &Quota| {
             // Billing periods are the same quota, wherever they begin.
-            let is_same = |of: Window| of == quota.window || of.is_shared() && of.name() == quota.window.name();
+            let is_same =
+                |of: Window| of == quota.window || of.is_shared() && of.name() == quota.window.name();
             tightest.is_some_and(|of| of.quota.limit == quota.limit && is_same(of.quota.window))
         };
         let mut digits = itoa::Buffer::new();
