@@ -152,7 +152,8 @@ impl<H: Host> Context<'_, H> {
             return "not read".to_owned();
         };
         let (host, sources) = (&mut *self.host, &self.config.key_sources);
-        let sent = host.property(SENT_PATH).ok().flatten();
+        let reads_query = sources.iter().any(|source| matches!(source, KeySource::Query { .. }));
+        let sent = reads_query.then(|| host.property(SENT_PATH).ok().flatten()).flatten();
         let path = sent.as_deref().or_else(|| headers.get(":path"));
         let carries = |source: &&KeySource| {
             let found = credential(slice::from_ref(*source), headers, path, |path| host.property(path));
