@@ -281,7 +281,7 @@ fn a_request_from_before_the_reset_is_not_settled_after_it() {
     let mut before = gateway.host.stream(&request, true);
     assert!(before.is_forwarded());
     let (status, state) = gateway.operate(Method::POST, RESET);
-    assert_eq!((status, left(&state, 0)), (200, vec![10, 99]), "in requests of ten units");
+    assert_eq!((status, left(&state, 0)), (200, vec![100, 990]), "in units");
     let mut after = gateway.host.worker(1).stream(&request, true);
     after.respond(Response::ok().header("x-cost", "7"));
     after.finish();
@@ -332,10 +332,10 @@ fn in_envoy_too_requests_from_before_the_reset_are_not_settled_after_it() {
         }
         clock::eventually("requests that wait", Duration::from_secs(10), || {
             let (_, state) = gateway.operate(Method::GET, ACME);
-            (week(&state) == 100 - WAITING).then_some(())
+            (week(&state) == 1000 - 10 * WAITING).then_some(())
         })
         .unwrap();
-        assert_eq!(left(&gateway.operate(Method::POST, RESET).1, 0)[0], 10);
+        assert_eq!(left(&gateway.operate(Method::POST, RESET).1, 0)[0], 100);
         assert_eq!(gateway.status_of("/chat"), 200);
         *may.0.lock().unwrap() = true;
         may.1.notify_all();
