@@ -23,7 +23,8 @@ const WORKERS: usize = 4;
 fn policy(quotas: Value) -> Policy {
     Policy::contract()
         .unwrap()
-        .with("plans", json!({"pro": {"standard": quotas}}))
+        .with("plans", json!({"pro": {}}))
+        .with_at("/plans/pro/standard", quotas)
         .with("classes", json!([]))
         .with("usage_path", json!("/quota"))
         .subscriber("acme", "pro", KEY)

@@ -160,7 +160,7 @@ fn whatever_the_interleaving_eight_vms_admit_what_the_promise_leaves_room_for_an
             // Nothing is given back, so as many pass as there are.
             let used = admitted
                 .iter()
-                .map(|at| *at)
+                .copied()
                 .fold((0usize, 0usize), |(owed, last), at| (owed.saturating_sub(at - last) + 1, at));
             let there = BURST - used.0.saturating_sub(units - used.1);
             assert_eq!(passed, there.min(24), "seed {seed}, round {round}");

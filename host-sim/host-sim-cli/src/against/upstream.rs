@@ -58,12 +58,19 @@ struct Prepared {
     body: Pieces,
     chunked: bool,
     after: Duration,
-    /// The connection is closed instead.
-    closes: bool,
-    /// What is sent instead is no HTTP.
-    malformed: bool,
-    /// There is no answer.
-    silent: bool,
+    /// What happens instead.
+    instead: Option<Instead>,
+}
+
+/// What an upstream does that does not answer.
+#[derive(Debug, Clone, Copy)]
+enum Instead {
+    /// It closes the connection.
+    Closes,
+    /// It sends what is no HTTP.
+    Malformed,
+    /// It sends nothing.
+    Silent,
 }
 
 impl Prepared {
@@ -87,9 +94,12 @@ impl Prepared {
             body: Pieces::new(response.body_bytes().clone(), &answer.chunks, trailers),
             chunked: answer.chunked,
             after: answer.after.map(jiff::SignedDuration::unsigned_abs).unwrap_or_default(),
-            closes: answer.reset,
-            malformed: answer.malformed,
-            silent: answer.never,
+            instead: match (answer.reset, answer.malformed, answer.never) {
+                (true, ..) => Some(Instead::Closes),
+                (_, true, _) => Some(Instead::Malformed),
+                (.., true) => Some(Instead::Silent),
+                _ => None,
+            },
         })
     }
 
@@ -192,16 +202,17 @@ async fn serve(
         let state = lock(&state);
         state.of_step.as_ref().unwrap_or(&state.answers).next()
     };
-    let Some(answer) = answer.filter(|answer| !answer.closes) else {
-        return Err(io::Error::other("the connection is to be closed"));
-    };
-    if answer.malformed {
-        // Beside the HTTP library, which has written nothing to the socket yet.
-        (&*socket).write_all(b"no HTTP\r\n\r\n")?;
-        return Err(io::Error::other("the connection is to be closed"));
-    }
-    if answer.silent {
-        return std::future::pending().await;
+    let closed = || io::Error::other("the connection is to be closed");
+    let answer = answer.ok_or_else(closed)?;
+    match answer.instead {
+        None => {}
+        Some(Instead::Closes) => return Err(closed()),
+        Some(Instead::Malformed) => {
+            // Beside the HTTP library, which has written nothing to the socket yet.
+            (&*socket).write_all(b"no HTTP\r\n\r\n")?;
+            return Err(closed());
+        }
+        Some(Instead::Silent) => return std::future::pending().await,
     }
     tokio::time::sleep(answer.after).await;
     let mut response = Response::new(answer.body);

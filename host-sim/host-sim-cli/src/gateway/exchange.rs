@@ -240,7 +240,7 @@ impl Exchange {
         }
         self.request_body = None;
         let Refusal { status, body, details } = Refusal::NO_HTTP;
-        self.step(|worker, stream| worker.reply(stream, status.into(), body, details));
+        self.step(|worker, stream| worker.reply(stream, status, body, details));
     }
 
     /// Takes the upstream's response, or the lack of one, to the filters.

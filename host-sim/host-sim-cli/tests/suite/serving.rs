@@ -179,6 +179,7 @@ fn signal(serving: &Serving, name: &str) {
 
 /// Whether the command ends within a time.
 #[cfg(unix)]
+#[expect(clippy::disallowed_methods, reason = "a process ends in real time, and is asked whether it has")]
 fn ends_within(serving: &mut Serving, time: Duration) -> bool {
     let begin = Instant::now();
     while begin.elapsed() < time {
@@ -219,6 +220,7 @@ fn an_interrupt_ends_it_while_connections_come() {
 
 #[cfg(unix)]
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the patience of a test is real time")]
 fn while_it_drains_it_is_not_ready_and_a_second_interrupt_ends_it_at_once() {
     let folder = folder("configuration", "one");
     let mut serving = Serving::start(folder.path(), &[]);
@@ -236,6 +238,7 @@ fn while_it_drains_it_is_not_ready_and_a_second_interrupt_ends_it_at_once() {
 
 #[cfg(target_os = "linux")]
 #[test]
+#[expect(clippy::disallowed_methods, reason = "what is measured is the CPU time of a second")]
 fn without_a_descriptor_left_it_waits_until_there_is_one() {
     let folder = folder("configuration", "one");
     let serving = Serving::start(folder.path(), &[]);
