@@ -28,7 +28,7 @@ use arrayvec::ArrayVec;
 use super::fingerprint::Fingerprint;
 use super::holding::{self, Held};
 use super::in_flight::SLOTS;
-use super::rate::{Flow, Rate};
+use super::rate::{self, Flow, Rate};
 use super::table::{Counter, FORM};
 use crate::quota::Quota;
 use crate::rules::{Rule, without};
@@ -49,13 +49,12 @@ pub const MAX_BYTES: usize = most_bytes(MAX_WINDOWS, true);
 #[must_use]
 pub const fn most_bytes(windows: usize, in_fleet: bool) -> usize {
     let of_fleet = if in_fleet { NAME + windows * holding::BYTES } else { 0 };
-    ENTRY_HEAD + (MAX_RECORDS + 1) * (RECORD_HEAD + windows * (COUNT + FLOW) + of_fleet)
+    ENTRY_HEAD + (MAX_RECORDS + 1) * (RECORD_HEAD + windows * (COUNT + rate::BYTES) + of_fleet)
 }
 
 pub(crate) const ENTRY_HEAD: usize = 5;
 pub(crate) const RECORD_HEAD: usize = 9;
 pub(crate) const COUNT: usize = 16;
-const FLOW: usize = 16;
 const NAME: usize = 16;
 /// The bit of a record's `n` that says that a fleet shares the counter.
 const SHARED: u8 = 0x80;
@@ -138,8 +137,8 @@ impl Count {
         let [window, index, generation, used] = words(count);
         let (mut flow, mut held) = (Flow::default(), Held::default());
         if n & FLOWS != 0 {
-            let ([tat, given], after) = (rest.as_chunks().0.split_first_chunk()?.0, rest.get(FLOW..)?);
-            (flow.tat, flow.given, rest) = (u64::from_le_bytes(*tat), u64::from_le_bytes(*given), after);
+            let (stored, after) = rest.split_first_chunk()?;
+            (flow, rest) = (Flow::decode(stored), after);
         }
         if n & SHARED != 0 {
             let (stored, after) = rest.split_first_chunk()?;
@@ -157,8 +156,7 @@ impl Count {
         }
         next.extend_from_slice(&bytes);
         if n & FLOWS != 0 {
-            next.extend_from_slice(&self.flow.tat.to_le_bytes());
-            next.extend_from_slice(&self.flow.given.to_le_bytes());
+            next.extend_from_slice(&self.flow.encode());
         }
         if n & SHARED != 0 {
             next.extend_from_slice(&self.held.encode());
@@ -247,9 +245,9 @@ impl Record {
             return false;
         };
         let [FORM, a, b, c, d, who @ .., n] = head else { return false };
-        let shared = *n & SHARED != 0;
+        let (shared, flows) = (*n & SHARED != 0, *n & FLOWS != 0);
         if *who != counter.fingerprint.get().to_le_bytes()
-            || usize::from(*n & !SHARED) != quotas.len()
+            || usize::from(*n & !(SHARED | FLOWS)) != quotas.len()
             || counter.in_fleet && !shared
         {
             return false;
@@ -258,16 +256,24 @@ impl Record {
             let Some((name, counts)) = bytes.split_first_chunk() else { return false };
             (self.name, bytes) = (Some(u128::from_le_bytes(*name)), counts);
         }
+        self.has_flows = flows;
         for quota in quotas {
             let Some((count, rest)) = bytes.split_first_chunk() else { return false };
-            let ([window, index, generation, used], held) = (words(count), Held::default());
-            let ahead = index.wrapping_sub(quota.window.index_at(self.at));
-            if window != quota.window.code() || ahead > 1 || self.counts.is_full() {
+            let ([window, index, generation, used], mut flow) = (words(count), Flow::default());
+            bytes = rest;
+            if flows {
+                let Some((stored, rest)) = bytes.split_first_chunk() else { return false };
+                (flow, bytes) = (Flow::decode(stored), rest);
+            }
+            let stands = match flows && !quota.window.is_shared() {
+                true => !quota.window.is_in_flight() && !flow.is_over(self.at),
+                false => index.wrapping_sub(quota.window.index_at(self.at)) <= 1,
+            };
+            if window != quota.window.code() || !stands || self.counts.is_full() {
                 return false;
             }
-            let flow = Flow::default();
+            let held = Held::default();
             self.counts.push(Count { window: quota.window, index, generation, used, flow, held });
-            bytes = rest;
             if shared
                 && let Some((held, rest)) = bytes.split_first_chunk()
                 && let Some(count) = self.counts.last_mut()
@@ -465,7 +471,7 @@ impl<'e> Stored<'e> {
             let (bits, rest) = bytes.split_first_chunk().ok_or(Malformed)?;
             (name, bytes) = (Some(u128::from_le_bytes(*bits)), rest);
         }
-        let size = COUNT + if flows { FLOW } else { 0 } + if shared { holding::BYTES } else { 0 };
+        let size = COUNT + if flows { rate::BYTES } else { 0 } + if shared { holding::BYTES } else { 0 };
         let counts = bytes.split_at_checked(windows * size).filter(|_| windows <= MAX_WINDOWS);
         let (counts, rest) = counts.ok_or(Malformed)?;
         *records = rest;

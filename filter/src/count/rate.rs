@@ -47,7 +47,19 @@ pub(super) const SECOND: u64 = 1_000_000_000;
 /// The longest time in which all units of a rate are back, in nanoseconds: 366 days.
 pub(crate) const LONGEST_BURST: u64 = 366 * DAY as u64 * SECOND;
 
+/// Bytes of a [`Flow`].
+pub(super) const BYTES: usize = 16;
+
 impl Flow {
+    pub(super) fn encode(self) -> [u8; BYTES] {
+        (u128::from(self.given) << 64 | u128::from(self.tat)).to_le_bytes()
+    }
+
+    pub(super) fn decode(bytes: &[u8; BYTES]) -> Self {
+        let both = u128::from_le_bytes(*bytes);
+        Self { tat: both as u64, given: (both >> 64) as u64 }
+    }
+
     /// Whether all units are back.
     pub(crate) fn is_over(self, now: Timestamp) -> bool {
         self.tat <= now.nanos()

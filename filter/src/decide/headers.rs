@@ -81,8 +81,9 @@ impl Charged {
     /// `Retry-After` of a refusal: whole seconds until the last exhausted quota has room again, at least 1.
     #[must_use]
     pub fn retry_after(&self, tightest: Option<Tightest<'_>>) -> u64 {
-        let wait = |Tightest { quota, standing, .. }: Tightest<'_>| {
-            standing.seconds_until_room(quota, self.demand.cost, self.at)
+        let wait = |Tightest { quota, standing, reset }: Tightest<'_>| match quota.window.is_shared() {
+            true => self.at.seconds_until(reset),
+            false => standing.seconds_until_room(quota, self.demand.cost, self.at),
         };
         tightest.map_or(0, wait).max(1)
     }
