@@ -217,13 +217,16 @@ fn is_snake_case(name: &str) -> bool {
 }
 
 /// Names of other products, which nothing in the repository has.
-const FOREIGN: [&str; 10] = [
+const FOREIGN: [&str; 13] = [
     "_method",
+    "adaptive_concurrency",
+    "admission_control",
     "auth_request",
     "common_http_protocol_options",
     "error_page",
     "istio_agent_wasm_remote_fetch_count",
     "large_client_header_buffers",
+    "max_conns",
     "suppress_envoy_headers",
     "try_files",
     "underscores_in_headers",

@@ -64,10 +64,10 @@ impl Page {
         self.prose().flat_map(|line| self.about_weir(line).split('`').skip(1).step_by(2))
     }
 
-    /// A line without what is about other products: the first column of the tables that compare them with Weir.
+    /// A line without what is about other products: all but the last column of the tables that compare them with Weir.
     fn about_weir<'l>(&self, line: &'l str) -> &'l str {
         let is_row = line.starts_with('|') && self.path.ends_with("coming-from.md");
-        if is_row { line.splitn(3, '|').nth(2).unwrap_or_default() } else { line }
+        if is_row { line.trim_end_matches('|').rsplit('|').next().unwrap_or_default() } else { line }
     }
 
     /// The targets of links.
