@@ -15,6 +15,12 @@ readonly VENV=$PWD/target/venv/${folder//\//-}
 # Copied into the environment once it is complete.
 readonly STAMP=$VENV/requirements.txt
 
+# Of several who need it at once, one makes it.
+mkdir -p target/venv
+exec 9>"$VENV.lock"
+if command -v flock >/dev/null 2>&1; then
+    flock 9
+fi
 if ! cmp -s "$REQUIREMENTS" "$STAMP"; then
     python=$(find_python) || {
         echo "Python 3.10 or later with venv is needed" >&2
