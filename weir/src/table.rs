@@ -44,6 +44,9 @@ fn quota(quota: &Quota) -> String {
     if quota.window.is_in_flight() {
         return format!("{} in flight{shadow}", quota.limit);
     }
+    if let Some((units, _, time)) = quota.window.rate() {
+        return format!("{units}/{time} burst {}{shadow}", quota.limit);
+    }
     format!("{}/{}{shadow}", quota.limit, window(quota.window))
 }
 
@@ -58,4 +61,23 @@ fn window(window: Window) -> String {
         1 => name.to_owned(),
         times => format!("{times}{short}"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_the_quotas_of_each_kind() {
+        let json = br#"{"plans": {"pro": {"standard": [
+            "60/minute",
+            {"limit": 9, "window": "90s", "mode": "shadow"},
+            {"rate": "10/second", "burst": 20},
+            {"in_flight": 3},
+            "5/billing_month"
+        ]}}}"#;
+        let table = plans(&Config::from_json(json).unwrap());
+        let quotas = "60/minute, 9/90s (shadow), 10/second burst 20, 3 in flight, 5/billing_month";
+        assert_eq!(table.lines().nth(1), Some(&*format!("pro  {quotas}")), "{table}");
+    }
 }

@@ -277,7 +277,10 @@ spec:
         let both = parse(format!("{ISTIO}---{ISTIO}").as_bytes(), None).unwrap_err();
         assert!(both.to_string().starts_with("several Wasm filters (1: \"gateways.limits\", 2: "), "{both}");
         let none = parse(format!("{other}---\n{other}").as_bytes(), None).unwrap_err().to_string();
-        assert!(none.starts_with("a manifest of kind \"ConfigMap\", which configures no Wasm filter"), "{none}");
+        assert!(
+            none.starts_with("a manifest of kind \"ConfigMap\", which configures no Wasm filter"),
+            "{none}"
+        );
     }
 
     #[test]
