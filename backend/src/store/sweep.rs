@@ -8,7 +8,7 @@ use super::{ROWS_PER_STEP, Store, StoreError};
 
 /// About the most bytes of long texts that one transaction deletes.
 const BYTES_PER_STEP: i64 = 256 * 1024;
-/// As how many rows a large one counts: one with entries in indexes and statements of its own, or with rows that refer to it.
+/// How many rows a large row counts as. A large row has entries in indexes and statements of its own, or other rows refer to it.
 const LARGE: i64 = 10;
 
 /// A kind of rows that are deleted, after the rows that refer to them.

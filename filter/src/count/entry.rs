@@ -20,8 +20,9 @@
 //! the count: a charge is settled only in the very count that was charged, and a count that begins again for the same window is another
 //! one.
 //!
-//! A record lives as long as one of its windows does, or until all units of its rates are back and its requests have ended. A writer drops ended windows and dead records, and keeps live windows that it does
-//! not know and what is held of them, because two configurations write the same record while one of them drains.
+//! A record lives as long as one of its windows does, or until all units of its rates are back and its requests have ended. A writer drops
+//! ended windows and dead records, and keeps live windows that it does not know and what is held of them, because two configurations write
+//! the same record while one of them drains.
 
 use arrayvec::ArrayVec;
 
@@ -194,7 +195,7 @@ pub(crate) struct Record {
     counts: ArrayVec<Count, MAX_WINDOWS>,
     /// The counter's name in the fleet, if one shares it; 0 while it is not known.
     pub(crate) name: Option<u128>,
-    /// Whether one of the counts is that of a rate.
+    /// Whether one of the counts is that of a rate, or of requests in flight.
     has_flows: bool,
     /// The entry without this record, as the next write leaves it.
     rest: Vec<u8>,
