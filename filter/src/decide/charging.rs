@@ -140,8 +140,7 @@ impl<H: Host> Context<'_, H> {
         let class = config.catalog.classes.get(charged.class).filter(|_| !charged.is_stranger);
         charged.is_open = admitted && class.is_some_and(Class::is_settled);
         charged.is_in_flight = admitted && charged.quotas().are_in_flight();
-        let (is_stranger, is_exhausted_in_shadow) =
-            (charged.is_stranger, admitted && charged.is_exhausted_in_shadow());
+        let (is_stranger, is_exhausted_in_shadow) = (charged.is_stranger, admitted && charged.is_exhausted());
         if counted.overflowed {
             // It ends where it was counted, though the entry may have a place for it by then.
             charged.demand.levels.own = charged.demand.levels.own.overflow();

@@ -90,12 +90,15 @@ impl<'d> DecisionLog<'d> {
             push_word(&mut line, subscriber);
         }
         // These names are words.
-        let quota = exhausted.map(|(quota, _)| quota.name.as_str());
-        for (name, value) in [(" plan=", plan), (" class=", Some(class)), (" quota=", quota)] {
-            if let Some(value) = value {
-                line.push_str(name);
-                line.push_str(value);
-            }
+        if let Some(plan) = plan {
+            line.push_str(" plan=");
+            line.push_str(plan);
+        }
+        line.push_str(" class=");
+        line.push_str(class);
+        if let Some((quota, _)) = exhausted {
+            line.push_str(" quota=");
+            line.push_str(&quota.name);
         }
         Some(line)
     }

@@ -38,10 +38,10 @@ impl Charged {
         self.enforced().filter_map(|(quota, standing)| standing.exhausted.then_some(quota))
     }
 
-    /// Whether a quota in shadow mode would have refused.
+    /// Whether a quota has no room: of a request that was admitted, one in shadow mode.
     #[must_use]
-    pub fn is_exhausted_in_shadow(&self) -> bool {
-        self.standings().any(|(quota, standing)| standing.exhausted && quota.mode == Mode::Shadow)
+    pub fn is_exhausted(&self) -> bool {
+        self.standings.iter().any(|standing| standing.exhausted)
     }
 
     /// The quota that the `X-` headers speak of: the one that refused, the last to have room again if several did; otherwise the one with the
@@ -74,8 +74,10 @@ impl Charged {
     /// Whether it was quotas of the caller's organisation that refused.
     #[must_use]
     pub fn is_refused_by_organisation(&self) -> bool {
-        let mut of_organisation = self.standings().skip(self.demand.quotas.own().len());
-        of_organisation.any(|(quota, standing)| standing.exhausted && quota.mode == Mode::Enforced)
+        let (own, of_organisation) = (self.demand.quotas.own(), self.demand.quotas.shared());
+        let standings = self.standings.get(own.len()..).unwrap_or_default();
+        let mut standings = of_organisation.iter().zip(standings);
+        standings.any(|(quota, standing)| standing.exhausted && quota.mode == Mode::Enforced)
     }
 
     /// `Retry-After` of a refusal: whole seconds until the last exhausted quota has room again, at least 1.

@@ -51,28 +51,33 @@ impl Reply {
     #[must_use]
     #[cold]
     pub fn new(config: &Config, decided: &Decided, answer: &Answer, origin: Option<&[u8]>) -> Self {
-        let cors = allow_origin(&config.settings.headers.allow_origin, origin);
+        let headers = headers(&config.settings.headers.allow_origin, origin);
         let refusal = match answer {
             Answer::Document { details, json } => {
-                return Self::write((200, *details), decided.is_grpc, cors, json.clone());
+                return Self::write((200, *details), decided.is_grpc, &headers, json.clone());
             }
             Answer::Refused(refusal) => refusal,
             // It waits for a ledger that nobody can call.
             Answer::Later(_) => &Refusal::NoLedger,
         };
-        Self::refuse(refusal, decided.is_grpc, Some((config, decided)), cors)
+        Self::refuse(refusal, decided.is_grpc, Some((config, decided)), headers)
     }
 
     /// 503: the filter has no configuration.
     #[must_use]
     #[cold]
     pub fn without_configuration(is_grpc: bool) -> Self {
-        Self::refuse(&Refusal::NoConfiguration, is_grpc, None, Headers::new())
+        Self::refuse(&Refusal::NoConfiguration, is_grpc, None, headers(&AllowOrigin::None, None))
     }
 
     /// Writes a refusal, of a request that was decided by a configuration. Refusals come in floods, so the body is put together from parts: a
     /// serializer takes three times as long. No part needs escapes: names of plans, classes and quotas have none of the characters that do.
-    fn refuse(refusal: &Refusal, is_grpc: bool, of: Option<(&Config, &Decided)>, cors: Headers<'_>) -> Self {
+    fn refuse(
+        refusal: &Refusal,
+        is_grpc: bool,
+        of: Option<(&Config, &Decided)>,
+        of_all: Headers<'_>,
+    ) -> Self {
         let (usual_status, details) = refusal.head();
         let (status, limited) = match (refusal, of) {
             (Refusal::Limited, Some((_, decided))) => {
@@ -109,8 +114,13 @@ impl Reply {
         let retry_after = digits.format(seconds);
         let is_retried = matches!(status, 429 | 503);
         let (challenge, milliseconds, retry_info);
-        let mut headers = Headers::from_iter(refusal.header());
-        headers.extend(is_retried.then_some(("retry-after", retry_after.as_bytes())));
+        let mut headers = of_all;
+        if let Some(header) = refusal.header() {
+            headers.push(header);
+        }
+        if is_retried {
+            headers.push(("retry-after", retry_after.as_bytes()));
+        }
         if is_grpc && is_retried {
             milliseconds = format!("{retry_after}000");
             retry_info = grpc::retry_details(grpc::of_reply(usual_status), &body, seconds);
@@ -121,17 +131,18 @@ impl Reply {
             challenge = self::challenge(config);
             headers.push(("www-authenticate", challenge.as_bytes()));
         }
-        headers.extend(cors);
         let details = if is_in_flight { "weir_in_flight" } else { details };
-        Self { status, ..Self::write((usual_status, details), is_grpc, headers, body) }
+        Self { status, ..Self::write((usual_status, details), is_grpc, &headers, body) }
     }
 
-    fn write((status, details): (u16, &'static str), is_grpc: bool, more: Headers<'_>, body: String) -> Self {
-        let mut headers =
-            Headers::from_iter([("content-type", &b"application/json"[..]), ("cache-control", b"no-store")]);
-        headers.extend(more);
+    fn write(
+        (status, details): (u16, &'static str),
+        is_grpc: bool,
+        headers: &Headers<'_>,
+        body: String,
+    ) -> Self {
         let grpc_status = if is_grpc { grpc::of_reply(status) } else { -1 };
-        Self { status, grpc_status, details, headers: serialize(&headers), body }
+        Self { status, grpc_status, details, headers: serialize(headers), body }
     }
 }
 
@@ -169,13 +180,18 @@ impl<'c> Limited<'c> {
         body.push_str("Too many requests: ");
         body.push_str(digits.format(limit));
         let is_in_flight = self.is_in_flight();
-        body.push_str(if is_of_units && !is_in_flight { " unit" } else { " request" });
-        body.push_str(if limit == 1 { "" } else { "s" });
+        body.push_str(match (is_of_units && !is_in_flight, limit) {
+            (true, 1) => " unit",
+            (true, _) => " units",
+            (false, 1) => " request",
+            (false, _) => " requests",
+        });
         if is_in_flight {
             body.push_str(" in flight");
         } else {
-            body.push_str(" per ");
-            body.push_str(&window.replace('_', " "));
+            let billed = window.strip_prefix("billing_");
+            body.push_str(if billed.is_some() { " per billing " } else { " per " });
+            body.push_str(billed.unwrap_or(&window));
         }
         if let (Some(_), Some(Tightest { quota, .. })) = (rate, tightest) {
             body.push_str(", at most ");
@@ -221,17 +237,22 @@ fn challenge(config: &Config) -> String {
     schemes.join(", ")
 }
 
-/// The headers by which a script of this origin may read the reply, if the configuration allows it.
-fn allow_origin<'o>(allowed: &AllowOrigin, origin: Option<&'o [u8]>) -> Headers<'o> {
+/// What each reply has, and the headers by which a script of this origin may read it, if the configuration allows it.
+fn headers<'o>(allowed: &AllowOrigin, origin: Option<&'o [u8]>) -> Headers<'o> {
+    let mut headers = Headers::new();
+    headers.push(("content-type", b"application/json"));
+    headers.push(("cache-control", b"no-store"));
     match (allowed, origin) {
-        (AllowOrigin::Any, Some(_)) => Headers::from_iter([("access-control-allow-origin", &b"*"[..])]),
+        (AllowOrigin::Any, Some(_)) => headers.push(("access-control-allow-origin", b"*")),
         (AllowOrigin::List(list), Some(origin))
             if list.0.iter().any(|listed| listed.as_bytes() == origin) =>
         {
-            Headers::from_iter([("access-control-allow-origin", origin), ("vary", b"Origin")])
+            headers.push(("access-control-allow-origin", origin));
+            headers.push(("vary", b"Origin"));
         }
-        _ => Headers::new(),
+        _ => {}
     }
+    headers
 }
 
 /// The problem type of a used-up quota, of draft-ietf-httpapi-ratelimit-headers-11, up to the names of the quotas.
