@@ -7,7 +7,9 @@ use backend::keys::{parse_anchor, parse_limits, parse_name};
 use backend::{ClickRules, Limits, PublicUrl, parse_domain};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan};
 
 /// A link and analytics API with webhooks.
 #[derive(Debug, Parser)]
@@ -55,6 +57,9 @@ Example:
     /// Assigns domains to workspaces, and lists and removes them.
     #[command(subcommand)]
     Domains(Domains),
+    /// Exports what subscribers used, and lists those who are near a limit.
+    #[command(subcommand)]
+    Usage(Usage),
     /// Copies a SQLite database to a new file. The service may be running. For PostgreSQL, use pg_dump.
     ///
     /// Clicks that are still in the click log are not in the copy.
@@ -272,6 +277,86 @@ Example:
     },
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum Usage {
+    /// Prints what was used in a month: a row for each subscriber, organisation, key, class and plan.
+    ///
+    /// The month is UTC's. Requests of clients without a subscriber have a row with an empty one.
+    #[command(after_help = "\
+Examples:
+  backend usage export --month 2026-11
+  backend usage export --month 2026-11 --format json --subscriber acme")]
+    Export(ExportUsage),
+    /// Lists subscribers with their tightest quota and what they used in the last 24 hours.
+    #[command(after_help = "\
+Examples:
+  backend usage list
+  backend usage list --sort refused --most 10")]
+    List(ListUsage),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportUsage {
+    #[command(flatten)]
+    pub(crate) database: Database,
+    /// The month, such as 2026-11.
+    #[arg(long, value_parser = month)]
+    pub(crate) month: Month,
+    /// Format of the rows.
+    #[arg(long, default_value = "csv")]
+    pub(crate) format: ExportFormat,
+    /// Id of the subscriber [default: all].
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) subscriber: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// Comma-separated values with a header, as RFC 4180 says.
+    Csv,
+    /// A list of JSON objects.
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListUsage {
+    #[command(flatten)]
+    pub(crate) database: Database,
+    /// Who comes first: the largest share of the tightest quota, or the most units used or requests refused in the last 24 hours.
+    #[arg(long, default_value = "share")]
+    pub(crate) sort: Sort,
+    /// Maximum number of subscribers.
+    #[arg(long, default_value = "50", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) most: u32,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Sort {
+    /// Units in the last 24 hours.
+    Used,
+    /// Refusals in the last 24 hours.
+    Refused,
+    /// Share of the tightest quota.
+    Share,
+}
+
+/// A month of UTC: its start, and that of the next.
+pub(crate) type Month = (Timestamp, Timestamp);
+
+fn month(text: &str) -> Result<Month, String> {
+    let start = |date: Date| date.to_zoned(TimeZone::UTC).map(|start| start.timestamp());
+    let parse = || {
+        // A date may also be written without separators.
+        Some(()).filter(|()| text.as_bytes().get(4) == Some(&b'-') && text.len() == "2026-11".len())?;
+        let first: Date = format!("{text}-01").parse().ok()?;
+        Some((start(first).ok()?, start(first.checked_add(1.month()).ok()?).ok()?))
+    };
+    parse().ok_or_else(|| "expected a year and a month, for example 2026-11".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
@@ -295,6 +380,6 @@ mod tests {
                 examples += 1;
             }
         }
-        assert_eq!(examples, 13);
+        assert_eq!(examples, 17);
     }
 }

@@ -37,6 +37,7 @@ mod serving;
 mod sql;
 mod sweep;
 mod tags;
+mod usage;
 mod webhook_scope;
 mod webhooks;
 
@@ -68,6 +69,8 @@ use reader::Readers;
 pub use schema::SchemaProblem;
 pub use serving::Serving;
 use sql::Sql;
+pub(crate) use usage::{ReachedThreshold, UsageCaller, UsageGroup};
+pub use usage::{SubscriberUsage, UsageOrder};
 pub(crate) use webhooks::{NewWebhook, Webhook, WebhookInput};
 
 use crate::domain::load::PoolState;
