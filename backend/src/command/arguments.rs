@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use backend::keys::{parse_anchor, parse_limits, parse_name};
-use backend::{ClickRules, Limits, PublicUrl, parse_domain};
+use backend::{ClickRules, Limits, PublicUrl, UsageOrder, parse_domain};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use jiff::civil::Date;
@@ -109,7 +109,8 @@ pub(crate) struct Serve {
     /// Address of the API. Port 0 selects a free port.
     #[arg(long, env = "WEIR_LISTEN", default_value = "127.0.0.1:8081", value_parser = address)]
     pub(crate) listen: SocketAddr,
-    /// Address of the internal listener: /readyz, /metrics and /internal/keys. Clients must not be able to reach it.
+    /// Address of the internal listener: /usage for operators, /readyz, /metrics, /internal/keys and /internal/usage. Clients must not be able to
+    /// reach it.
     #[arg(long, env = "WEIR_INTERNAL_LISTEN", default_value = "127.0.0.1:8082", value_parser = address)]
     pub(crate) internal_listen: SocketAddr,
     /// Public URL of the API. Short links are <URL>/r/<key> [default: the address of --listen].
@@ -120,10 +121,10 @@ pub(crate) struct Serve {
     /// Allows webhooks to private, loopback and link-local addresses.
     #[arg(long, env = "WEIR_ALLOW_PRIVATE_WEBHOOKS")]
     pub(crate) allow_private_webhooks: bool,
-    /// Bearer token of /internal/keys.
+    /// Bearer token of /internal/keys and /internal/usage.
     #[arg(long, env = "WEIR_INTERNAL_TOKEN", hide_env_values = true, value_parser = NonEmptyStringValueParser::new())]
     pub(crate) internal_token: Option<String>,
-    /// File with the token of /internal/keys, for example a systemd credential. White space around the token is ignored.
+    /// File with the token of /internal/keys and /internal/usage, for example a systemd credential. White space around the token is ignored.
     #[arg(long, env = "WEIR_INTERNAL_TOKEN_FILE", conflicts_with = "internal_token")]
     pub(crate) internal_token_file: Option<PathBuf>,
     /// Time limit of a request, in seconds. After it, the response is 408. A request that has waited for others of its workspace for a third
@@ -324,23 +325,10 @@ pub(crate) struct ListUsage {
     pub(crate) database: Database,
     /// Who comes first: the largest share of the tightest quota, or the most units used or requests refused in the last 24 hours.
     #[arg(long, default_value = "share")]
-    pub(crate) sort: Sort,
+    pub(crate) sort: UsageOrder,
     /// Maximum number of subscribers.
     #[arg(long, default_value = "50", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) most: u32,
-    /// Prints JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Sort {
-    /// Units in the last 24 hours.
-    Used,
-    /// Refusals in the last 24 hours.
-    Refused,
-    /// Share of the tightest quota.
-    Share,
 }
 
 /// A month of UTC: its start, and that of the next.

@@ -1,10 +1,10 @@
 //! The commands `backend usage`.
 
-use backend::{Account, Clock, SubscriberUsage, Sums, UsageOrder};
+use backend::{Account, Clock, SubscriberUsage, Sums};
 use serde::Serialize;
 use serde_json::json;
 
-use super::arguments::{ExportFormat, ExportUsage, ListUsage, Sort};
+use super::arguments::{ExportFormat, ExportUsage, ListUsage};
 use super::database::open;
 use super::error::{CliError, say};
 
@@ -47,47 +47,16 @@ fn cell(text: &str) -> String {
 
 pub(crate) async fn list(options: ListUsage) -> Result<(), CliError> {
     let store = open(&options.database).await?;
-    let order = match options.sort {
-        Sort::Used => UsageOrder::Used,
-        Sort::Refused => UsageOrder::Refused,
-        Sort::Share => UsageOrder::Share,
-    };
-    let subscribers = store.list_usage(order, options.most.into(), Clock::system().now()).await?;
+    let subscribers = store.list_usage(options.sort, options.most.into(), Clock::system().now()).await?;
     store.close().await;
-    if options.json {
-        return say!("{}", json!(subscribers.iter().map(body).collect::<Vec<_>>()));
-    }
-    say!(
-        "{:>7}  {:>12}  {:>12}  {:>10}  {:<12}  quota, subscriber",
-        "share",
-        "units/24h",
-        "requests",
-        "refused",
-        "plan"
-    )?;
-    for of in &subscribers {
-        let (day, tightest) = (of.day(), of.tightest.as_ref());
-        let share =
-            tightest.map_or("-".to_owned(), |of| format!("{}.{} %", of.share() / 10, of.share() % 10));
-        let quota = tightest.map_or("-", |of| &of.quota);
-        let Sums { requests, units, refused } = day;
-        say!(
-            "{share:>7}  {units:>12}  {requests:>12}  {refused:>10}  {:<12}  {quota}  {}",
-            of.plan,
-            of.subscriber
-        )?;
-    }
-    Ok(())
-}
-
-/// A subscriber in JSON.
-fn body(of: &SubscriberUsage) -> serde_json::Value {
-    let tightest = of
-        .tightest
-        .as_ref()
-        .map(|of| json!({ "quota": of.quota, "limit": of.limit, "used": of.used, "to": of.until }));
-    json!({
-        "subscriber": of.subscriber, "organisation": of.organisation, "plan": of.plan, "tightest": tightest,
-        "lastDay": of.day(), "firstRefusal": of.first_refusal,
+    say!("   share     units/24h  requests/24h   refused/24h  plan          quota             subscriber")?;
+    subscribers.into_iter().try_for_each(|SubscriberUsage { account, tightest, day, .. }| {
+        let share = tightest
+            .as_ref()
+            .map_or("-".to_owned(), |of| format!("{}.{} %", of.share() / 10, of.share() % 10));
+        let (quota, Sums { requests, units, refused }) =
+            (tightest.map_or("-".to_owned(), |of| of.quota), day);
+        let Account { plan, subscriber, .. } = account;
+        say!("{share:>8}  {units:>12}  {requests:>12}  {refused:>12}  {plan:<12}  {quota:<16}  {subscriber}")
     })
 }

@@ -115,18 +115,6 @@ pub(crate) struct Threshold {
     pub(crate) to: Timestamp,
 }
 
-impl Threshold {
-    /// One that nobody has reached.
-    pub(crate) fn sample(subscriber: &str, now: Timestamp) -> Self {
-        let day = SignedDuration::from_hours(24);
-        let from = Timestamp::from_millisecond(now.as_millisecond() / 86_400_000 * 86_400_000).unwrap_or(now);
-        let (class, quota) = ("standard".to_owned(), "standard-day".to_owned());
-        let (share, limit, used, to) = (80, 1000, 800, from.saturating_add(day).unwrap_or(Timestamp::MAX));
-        let (id, subscriber) = (super::ids::alphanumeric(25), subscriber.to_owned());
-        Self { id, at: now, subscriber, class, quota, share, limit, used, from, to }
-    }
-}
-
 /// The start of the first hour whose minutes are kept: so many that the last 24 hours are there to the minute. It is on an hour.
 pub(crate) fn minutes_from(now: Timestamp) -> i64 {
     let now = now.as_millisecond();

@@ -69,8 +69,8 @@ use reader::Readers;
 pub use schema::SchemaProblem;
 pub use serving::Serving;
 use sql::Sql;
-pub(crate) use usage::{ReachedThreshold, UsageCaller, UsageGroup};
 pub use usage::{SubscriberUsage, UsageOrder};
+pub(crate) use usage::{ToldThreshold, USAGE_GROUPS, USAGE_TOTAL, UsageCaller};
 pub(crate) use webhooks::{NewWebhook, Webhook, WebhookInput};
 
 use crate::domain::load::PoolState;

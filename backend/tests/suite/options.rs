@@ -34,7 +34,7 @@ const SWITCH: &str = "(no value)";
 const ANY: &str = "any text is accepted";
 
 //  command, option, accepted value, refused value, reason in the message
-const TABLE: [(&str, &str, &str, &str, &str); 58] = [
+const TABLE: [(&str, &str, &str, &str, &str); 57] = [
     ("", "--log-format", "json", "xml", "text, json"),
     (
         "serve",
@@ -93,7 +93,6 @@ const TABLE: [(&str, &str, &str, &str, &str); 58] = [
     ("usage list", "--database", DATABASE.1, "weir.db", "expected sqlite:<file>"),
     ("usage list", "--sort", "used", "plan", "used, refused, share"),
     ("usage list", "--most", "1", "0", "0 is not in 1..=100000"),
-    ("usage list", "--json", SWITCH, "maybe", ""),
     ("backup", "--database", DATABASE.1, "weir.db", "expected sqlite:<file>"),
     ("backup", "<FILE>", "{folder}/another.db", "{folder}/test.db", "/test.db already exists"),
     ("seed", "--database", DATABASE.1, "weir.db", "expected sqlite:<file>"),

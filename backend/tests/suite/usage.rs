@@ -18,6 +18,7 @@ use crate::service::{Answer, START, Service, settings};
 on_both_databases! {
     a_batch_counts_once_however_often_and_from_where_it_is_sent,
     a_batch_counts_as_a_whole_or_is_refused_with_the_place_and_the_reason,
+    the_batch_that_the_book_shows_is_taken,
     the_longest_texts_and_the_largest_numbers_fit,
     groups_and_ranges_are_those_of_the_reports,
     the_export_of_a_month_has_what_was_reported_in_it,
@@ -67,10 +68,8 @@ pub(crate) fn used(
 
 pub(crate) fn with(mut event: Value, changes: &Value) -> Value {
     for (path, value) in changes.as_object().unwrap() {
-        match path.strip_prefix("data.") {
-            Some(field) => event["data"][field] = value.clone(),
-            None => event[path] = value.clone(),
-        }
+        let place = path.split('.').fold(&mut event, |place, field| &mut place[field]);
+        *place = value.clone();
     }
     event
 }
@@ -208,6 +207,25 @@ async fn a_batch_counts_as_a_whole_or_is_refused_with_the_place_and_the_reason(d
     assert_eq!(total(&service).await, sums((0, 0, 0)), "of no batch");
     is_taken(&service, &json!([good(0), good(1), good(2)])).await;
     assert_eq!(total(&service).await, sums((3, 3, 3)), "a refused batch was not taken");
+}
+
+async fn the_batch_that_the_book_shows_is_taken(database: Database) {
+    let service = Service::with_settings(database, with_token()).await;
+    let batch: Value = serde_json::from_str(include_str!("../../../envoy/meters/usage-batch.json")).unwrap();
+    is_taken(&service, &batch).await;
+    let range = (Timestamp::UNIX_EPOCH, "2027-01-01T00:00:00Z".parse().unwrap());
+    let all = service.backend.store().export_usage(range, None, service.now()).await.unwrap();
+    let all: Vec<_> = all
+        .iter()
+        .map(|(of, sums)| (of.subscriber.as_str(), of.organisation.as_str(), of.plan.as_str(), *sums))
+        .collect();
+    let sums = |requests, units, refused| Sums { requests, units, refused };
+    let expected = [
+        ("", "", "", sums(40, 40, 2)),
+        ("acme", "acme-holding", "pro", sums(120, 118, 3)),
+        ("key:2bb80d537b1da3e3", "", "free", sums(0, 0, 7)),
+    ];
+    assert_eq!(all, expected);
 }
 
 async fn the_longest_texts_and_the_largest_numbers_fit(database: Database) {
@@ -455,17 +473,18 @@ async fn subscribers_are_listed_by_what_is_asked_for(database: Database) {
         ("used", vec!["far", "was-near", "near", "reset", "over"]),
         ("refused", vec!["over", "far"]),
     ] {
-        let listed: Vec<Value> =
-            serde_json::from_str(&printed(service.database(), &["usage", "list", "--sort", sort, "--json"]))
-                .unwrap();
-        let found: Vec<&str> = listed.iter().map(|of| of["subscriber"].as_str().unwrap()).collect();
+        let text = printed(service.database(), &["usage", "list", "--sort", sort]);
+        let rows: Vec<Vec<&str>> =
+            text.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+        let found: Vec<&str> = rows.iter().map(|row| *row.last().unwrap()).collect();
         assert_eq!(found[..expected.len()], expected, "{sort}");
-        let listed = |id: &str| listed.iter().find(|of| of["subscriber"] == id).unwrap();
-        assert_eq!(listed("over")["lastDay"], json!({"requests": 1, "units": 1, "refused": 70}));
-        assert_eq!(listed("over")["tightest"]["used"], 1000);
-        let minute = at(5).as_millisecond() / 60_000 * 60_000;
-        assert_eq!(listed("over")["firstRefusal"], json!(Timestamp::from_millisecond(minute).unwrap()));
-        assert_eq!(listed("was-near")["tightest"], Value::Null, "the window has ended");
+        for row in [
+            vec!["100.0", "%", "1", "1", "70", "pro", "month", "over"],
+            vec!["1.0", "%", "900", "900", "5", "pro", "month", "far"],
+            vec!["-", "20", "20", "0", "pro", "-", "was-near"],
+        ] {
+            assert!(rows.contains(&row), "{sort}: {row:?} in {text}");
+        }
         let text = printed(service.database(), &["usage", "list", "--sort", sort, "--most", "2"]);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3, "{text}");

@@ -208,8 +208,7 @@ async fn a_subscribers_page_has_its_quotas_thresholds_and_what_resets_them(datab
         "3,000 of 4,000",
         "until 2026-03-17 12:34",
         "data-label=\"Key\">2bb80d53<",
-        "data-label=\"Share\">80 %<",
-        "data-label=\"Used\">800 of 1,000<",
+        "data-label=\"Used\">800 of 1,000: 80 %<",
         &format!("&#34;$OPERATORS/subscribers/{id}/reset?class=standard&#38;quota=month&#34;"),
     ] {
         assert!(text.contains(part), "{part} in {text}");

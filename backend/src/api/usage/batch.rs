@@ -98,12 +98,11 @@ async fn take(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<StatusCode, ApiError> {
     authorised(&app, &headers)?;
-    let body = body.map_err(|error| match error.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => {
-            ApiError::new(Code::PayloadTooLarge, format!("A batch has at most {MAX_BYTES} bytes."))
-        }
-        _ => ApiError::bad_request(format!("The request body could not be read: {error}.")),
-    })?;
+    let refused = |error: BytesRejection| match error.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => ApiError::new(Code::PayloadTooLarge, error.body_text()),
+        _ => ApiError::bad_request(error.body_text()),
+    };
+    let body = body.map_err(refused)?;
     let batch = apart::run_on(body.len(), move || batch(&parse(&body)?)).await?;
     if app.store.take_usage(&batch, app.clock.now()).await? {
         app.announced.notify_one();
@@ -152,24 +151,19 @@ fn origin(source: String, id: &str) -> Option<Origin> {
 }
 
 fn report(origin: Origin, subscriber: String, used: Used, at: &str) -> Result<Report, ApiError> {
-    check_range(used.from, used.to, at)?;
-    let optional = |text: Option<String>| text.unwrap_or_default();
-    let account = Account {
-        subscriber,
-        organisation: optional(used.organisation.map(|Text(id)| id)),
-        key: optional(used.key.map(|Text(key)| key)),
-        class: used.class.0,
-        plan: optional(used.plan.map(|Text(plan)| plan)),
-    };
-    let sums =
-        Sums { requests: whole(used.requests), units: whole(used.units), refused: whole(used.refused) };
-    let tightest = used.tightest.map(|of| Tightest {
-        quota: of.quota.0,
-        limit: whole(of.limit),
-        used: whole(of.used),
-        until: of.to.unwrap_or(used.to),
+    let Used { from, to, key, organisation, class: Text(class), plan, requests, units, refused, tightest } =
+        used;
+    check_range(from, to, at)?;
+    let (organisation, key, plan) = (text(organisation), text(key), text(plan));
+    let account = Account { subscriber, organisation, key, class, plan };
+    let sums = Sums { requests: whole(requests), units: whole(units), refused: whole(refused) };
+    let tightest = tightest.map(|Quota { quota: Text(quota), limit, used, to: until }| Tightest {
+        quota,
+        limit: whole(limit),
+        used: whole(used),
+        until: until.unwrap_or(to),
     });
-    Ok(Report { origin, account, from: used.from, to: used.to, sums, tightest })
+    Ok(Report { origin, account, from, to, sums, tightest })
 }
 
 fn threshold(
@@ -187,13 +181,16 @@ fn threshold(
 
 /// Refuses an interval that ends before it begins, or begins before the first hour that is counted.
 fn check_range(from: Timestamp, to: Timestamp, at: &str) -> Result<(), ApiError> {
-    match () {
-        () if from < Timestamp::UNIX_EPOCH => {
-            Err(Issue::custom("Invalid range: from is before 1970").at(&format!("{at}.from")))
-        }
-        () if to < from => Err(Issue::custom("Invalid range: to is before from").at(&format!("{at}.to"))),
-        () => Ok(()),
-    }
+    let (field, issue) = match () {
+        () if from < Timestamp::UNIX_EPOCH => ("from", "Invalid range: from is before 1970"),
+        () if to < from => ("to", "Invalid range: to is before from"),
+        () => return Ok(()),
+    };
+    Err(Issue::custom(issue).at(&format!("{at}.{field}")))
+}
+
+fn text<const MAX: usize>(text: Option<Text<MAX>>) -> String {
+    text.map_or_else(String::new, |Text(text)| text)
 }
 
 fn whole<const MIN: u64, const MAX: u64>(Whole(number): Whole<MIN, MAX>) -> i64 {

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router, routing};
 use jiff::tz::TimeZone;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::api::caller::Caller;
 use crate::api::selection::{INTERVALS, range};
@@ -15,7 +15,7 @@ use crate::api::state::Shared;
 use crate::domain::usage::Sums;
 use crate::http::error::ApiError;
 use crate::http::query::Query;
-use crate::store::UsageGroup;
+use crate::store::{USAGE_GROUPS, USAGE_TOTAL};
 
 pub(crate) fn router() -> Router<Shared> {
     Router::new().route("/usage", routing::get(usage))
@@ -26,39 +26,21 @@ pub(crate) fn internal_router() -> Router<Shared> {
     batch::router().merge(page::router())
 }
 
-const GROUPINGS: [(&str, UsageGroup); 6] = [
-    ("count", UsageGroup::Total),
-    ("day", UsageGroup::Day),
-    ("hour", UsageGroup::Hour),
-    ("class", UsageGroup::Class),
-    ("key", UsageGroup::Key),
-    ("plan", UsageGroup::Plan),
-];
-
 async fn usage(State(app): State<Shared>, caller: Caller, query: Query) -> Result<Response, ApiError> {
-    let (by, now) = (query.choice("groupBy", &GROUPINGS)?.unwrap_or(UsageGroup::Total), app.clock.now());
+    let (by, now) = (query.choice("groupBy", &USAGE_GROUPS)?.unwrap_or(USAGE_TOTAL), app.clock.now());
     let interval = query.choice("interval", &INTERVALS)?;
     let (start, end) = range(&query, now, &TimeZone::UTC, interval)?;
     let from = start.map_or(0, |start| start.as_millisecond().max(0));
-    let to = end.as_millisecond().max(-1) + 1;
+    let range = (from, (end.as_millisecond() + 1).max(from));
     let reader = &mut app.store.reader().await?;
-    let groups = app.store.usage_of(reader, &caller.workspace, (from, to.max(from)), by, now).await?;
-    let entry = |(group, sums): (String, Sums)| {
-        let Sums { requests, units, refused } = sums;
-        let field = match by {
-            UsageGroup::Total => return json!(sums),
-            UsageGroup::Day | UsageGroup::Hour => "start",
-            UsageGroup::Class => "class",
-            UsageGroup::Key => "key",
-            UsageGroup::Plan => "plan",
-        };
+    let mut groups = app.store.usage_of(reader, &caller.workspace, range, by, now).await?;
+    if by.field.is_empty() {
+        return Ok(Json(groups.pop().unwrap_or_default().1).into_response());
+    }
+    let entry = |(group, Sums { requests, units, refused }): (String, Sums)| {
         // What is counted by subscriber has no key, and not every caller a plan.
-        let group = if group.is_empty() { Value::Null } else { Value::String(group) };
-        json!({ (field): group, "requests": requests, "units": units, "refused": refused })
+        let group = Some(group).filter(|group| !group.is_empty());
+        json!({ (by.field): group, "requests": requests, "units": units, "refused": refused })
     };
-    let mut entries: Vec<Value> = groups.into_iter().map(entry).collect();
-    Ok(match by {
-        UsageGroup::Total => Json(entries.pop().unwrap_or_else(|| json!(Sums::default()))).into_response(),
-        _ => Json(entries).into_response(),
-    })
+    Ok(Json(groups.into_iter().map(entry).collect::<Vec<_>>()).into_response())
 }

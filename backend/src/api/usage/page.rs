@@ -14,15 +14,14 @@ use jiff::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::api::state::Shared;
-use crate::domain::usage::{Sums, Tightest};
+use crate::domain::usage::{Account, Sums, Tightest};
 use crate::http::error::ApiError;
 use crate::http::query::Query;
-use crate::store::{ReachedThreshold, SubscriberUsage, UsageCaller};
+use crate::store::{SubscriberUsage, ToldThreshold, UsageCaller};
 
 /// Subscribers of a page.
 const ROWS: i64 = 50;
-const MINUTE: i64 = 60_000;
-const HOUR: i64 = 60 * MINUTE;
+const HOUR: i64 = 3_600_000;
 /// What stands for itself in any part of a URL, and in double quotes of a shell.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// Names come from customers. Were one not escaped, it could still run and load nothing.
@@ -51,60 +50,35 @@ struct Overview<'a> {
 struct Page {
     now: String,
     row: Row,
-    callers: Vec<CallerRow>,
-    accounts: Vec<AccountRow>,
-    thresholds: Vec<ThresholdRow>,
+    /// The account, the time of its last report, the tightest quota, and the command that resets it.
+    callers: Vec<(Account, String, Option<Quota>, String)>,
+    tables: [Table; 2],
 }
 
 /// A subscriber.
 struct Row {
-    subscriber: String,
+    account: Account,
     link: String,
-    organisation: String,
-    plan: String,
-    tightest: Option<QuotaCells>,
+    tightest: Option<Quota>,
     hour: Plot,
     day: Plot,
-    requests: String,
-    units: String,
-    refused: String,
+    /// Admitted requests, their units, and refused requests, in 24 hours.
+    sums: [String; 3],
     first_refusal: Option<String>,
 }
 
-struct QuotaCells {
+struct Quota {
+    quota: String,
     /// In percent.
     share: String,
-    quota: String,
     used: String,
-    limit: String,
     until: String,
 }
 
-struct CallerRow {
-    class: String,
-    key: String,
-    plan: String,
-    tightest: Option<QuotaCells>,
-    reset: String,
-    reported_at: String,
-}
-
-struct AccountRow {
-    class: String,
-    key: String,
-    plan: String,
-    numbers: [(&'static str, String); 3],
-}
-
-struct ThresholdRow {
-    at: String,
-    class: String,
-    quota: String,
-    share: i64,
-    used: String,
-    limit: String,
-    until: String,
-    deliveries: String,
+struct Table {
+    title: &'static str,
+    columns: [&'static str; 6],
+    rows: Vec<[String; 6]>,
 }
 
 /// Requests over time: refused ones above those that were admitted. A bucket is one unit wide, and the picture 100 high.
@@ -139,66 +113,62 @@ impl Plot {
 
 impl Row {
     fn of(usage: SubscriberUsage, now: Timestamp) -> Self {
-        let (at, day) = (now.as_millisecond(), usage.day());
+        let at = now.as_millisecond();
         Self {
-            link: encoded(&usage.subscriber),
-            hour: Plot::of(&usage.last_hour, (at - HOUR, at), MINUTE, "Last hour"),
-            day: Plot::of(&usage.last_day, (at - 24 * HOUR, at), HOUR, "Last 24 hours"),
-            tightest: usage.tightest.as_ref().map(cells),
-            requests: grouped(day.requests),
-            units: grouped(day.units),
-            refused: grouped(day.refused),
+            link: encoded(&usage.account.subscriber),
+            tightest: usage.tightest.as_ref().map(Quota::of),
+            hour: Plot::of(&usage.minutes, (at - HOUR, at), HOUR / 60, "Last hour"),
+            day: Plot::of(&usage.hours, (at - 24 * HOUR, at), HOUR, "Last 24 hours"),
+            sums: numbers(usage.day),
             first_refusal: usage.first_refusal.map(minute),
-            subscriber: usage.subscriber,
-            organisation: usage.organisation,
-            plan: usage.plan,
+            account: usage.account,
         }
     }
 }
 
-impl CallerRow {
-    fn of(UsageCaller { account, reported_at, tightest }: UsageCaller) -> Self {
-        let quota = tightest.as_ref().map_or("", |of| &of.quota);
-        let reset = format!(
-            "curl -X POST -H \"authorization: Bearer $(cat token)\" \\\n    \"$OPERATORS/subscribers/{}/reset?class={}&quota={}\"",
-            encoded(&account.subscriber),
-            encoded(&account.class),
-            encoded(quota),
-        );
-        let tightest = tightest.as_ref().map(cells);
-        let (class, key, plan) = (account.class, account.key, account.plan);
-        Self { class, key, plan, tightest, reset, reported_at: minute(reported_at) }
+impl Quota {
+    fn of(of: &Tightest) -> Self {
+        let share = format!("{}.{}", of.share() / 10, of.share() % 10);
+        let used = format!("{} of {}", grouped(of.used), grouped(of.limit));
+        Self { quota: of.quota.clone(), share, used, until: minute(of.until) }
     }
 }
 
-impl ThresholdRow {
-    fn of(of: ReachedThreshold) -> Self {
-        let ReachedThreshold { deliveries, delivered, pending, .. } = of;
-        let failed = deliveries - delivered - pending;
-        let parts = [(delivered, "delivered"), (pending, "pending"), (failed, "failed")];
-        let parts = parts.into_iter().filter(|(count, _)| *count > 0);
-        let told: Vec<String> = parts.map(|(count, what)| format!("{count} {what}")).collect();
-        Self {
-            at: minute(of.at),
-            class: of.class,
-            quota: of.quota,
-            share: of.share,
-            used: grouped(of.used),
-            limit: grouped(of.limit),
-            until: minute(of.until),
-            deliveries: if told.is_empty() { "none".to_owned() } else { told.join(", ") },
-        }
-    }
+/// The command that resets a quota.
+fn reset(account: &Account, quota: &str) -> String {
+    format!(
+        "curl -X POST -H \"authorization: Bearer $(cat token)\" \\\n    \"$OPERATORS/subscribers/{}/reset?class={}&quota={}\"",
+        encoded(&account.subscriber),
+        encoded(&account.class),
+        encoded(quota),
+    )
 }
 
-fn cells(of: &Tightest) -> QuotaCells {
-    QuotaCells {
-        share: format!("{}.{}", of.share() / 10, of.share() % 10),
-        quota: of.quota.clone(),
-        used: grouped(of.used),
-        limit: grouped(of.limit),
-        until: minute(of.until),
-    }
+fn thresholds(told: Vec<ToldThreshold>) -> Table {
+    let row = |(of, [deliveries, delivered, pending]): ToldThreshold| {
+        let counts =
+            [(delivered, "delivered"), (pending, "pending"), (deliveries - delivered - pending, "failed")];
+        let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+        let told: Vec<String> = counts.map(|(count, what)| format!("{count} {what}")).collect();
+        let told = if told.is_empty() { "none".to_owned() } else { told.join(", ") };
+        let used = format!("{} of {}: {} %", grouped(of.used), grouped(of.limit), of.share);
+        [minute(of.at), of.class, of.quota, used, minute(of.to), told]
+    };
+    let columns = ["Reached", "Class", "Quota", "Used", "Until", "Webhooks"];
+    Table { title: "Thresholds", columns, rows: told.into_iter().map(row).collect() }
+}
+
+fn accounts(sums: Vec<(Account, Sums)>) -> Table {
+    let row = |(Account { class, key, plan, .. }, sums): (Account, Sums)| {
+        let [requests, units, refused] = numbers(sums);
+        [class, key, plan, requests, units, refused]
+    };
+    let columns = ["Class", "Key", "Plan", "Requests", "Units", "Refused"];
+    Table { title: "Keys, classes and plans in 24 hours", columns, rows: sums.into_iter().map(row).collect() }
+}
+
+fn numbers(sums: Sums) -> [String; 3] {
+    [sums.requests, sums.units, sums.refused].map(grouped)
 }
 
 fn encoded(text: &str) -> String {
@@ -233,22 +203,15 @@ async fn subscriber(State(app): State<Shared>, query: Query) -> Result<Response,
     let (id, now) = (query.text("id").unwrap_or_default(), app.clock.now());
     let reader = &mut app.store.reader_for_metrics().await?;
     let found = app.store.usage_of_subscriber(reader, id, now).await?;
-    let found =
+    let (usage, callers, sums, told) =
         found.ok_or_else(|| ApiError::not_found("No gateway has reported usage of this subscriber."))?;
-    let accounts = found.accounts.into_iter().map(|(account, sums)| AccountRow {
-        class: account.class,
-        key: account.key,
-        plan: account.plan,
-        numbers: [("Requests", sums.requests), ("Units", sums.units), ("Refused", sums.refused)]
-            .map(|(label, number)| (label, grouped(number))),
-    });
-    html(&Page {
-        now: minute(now),
-        row: Row::of(found.usage, now),
-        callers: found.callers.into_iter().map(CallerRow::of).collect(),
-        accounts: accounts.collect(),
-        thresholds: found.thresholds.into_iter().map(ThresholdRow::of).collect(),
-    })
+    let caller = |(account, at, tightest): UsageCaller| {
+        let reset = reset(&account, tightest.as_ref().map_or("", |of| &of.quota));
+        (account, minute(at), tightest.as_ref().map(Quota::of), reset)
+    };
+    let callers = callers.into_iter().map(caller).collect();
+    let tables = [accounts(sums), thresholds(told)];
+    html(&Page { now: minute(now), row: Row::of(usage, now), callers, tables })
 }
 
 async fn style() -> impl IntoResponse {

@@ -173,7 +173,23 @@ fn sample(trigger: Trigger, workspace_id: &str, app: &App) -> Event {
             click.details.url = link.url.clone().into();
             Event::of_click(&click, link.body(&app.public_url))
         }
-        Trigger::UsageThreshold => Event::of_threshold(Threshold::sample("key_sample", now)),
+        Trigger::UsageThreshold => {
+            let (id, subscriber) = (ids::alphanumeric(25), "key_sample".to_owned());
+            let [class, quota] = ["standard", "standard-day"].map(str::to_owned);
+            let (share, limit, used, at) = (80, 1000, 800, now);
+            Event::of_threshold(Threshold {
+                id,
+                at,
+                subscriber,
+                class,
+                quota,
+                share,
+                limit,
+                used,
+                from: at,
+                to: at,
+            })
+        }
         Trigger::Created | Trigger::Updated | Trigger::Deleted => {
             Event::of_link(trigger, &link, &app.public_url, now)
         }

@@ -2,13 +2,13 @@
 //!
 //! The rows of each statement are sorted. Two processes that count the same accounts then wait for each other instead of deadlocking.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
 use sqlx::Row;
 
 use crate::domain::event::{Event, Trigger};
-use crate::domain::usage::{Batch, KNOWN_FOR, Origin, Report, Threshold, minutes_from};
+use crate::domain::usage::{Account, Batch, KNOWN_FOR, Origin, Report, Threshold, minutes_from};
 use crate::store::outbox::enqueue_to;
 use crate::store::rollups::HOUR;
 use crate::store::sql::Sql;
@@ -16,20 +16,7 @@ use crate::store::webhook_scope::listeners;
 use crate::store::{ROWS_PER_STEP, Store, StoreError, Transaction, to_json};
 
 /// The tables of sums, and the length of their buckets.
-const SUMS: [(&str, &str, i64); 2] = [
-    (
-        "INSERT INTO usage_minutes",
-        " DO UPDATE SET requests = usage_minutes.requests + excluded.requests,
-         units = usage_minutes.units + excluded.units, refused = usage_minutes.refused + excluded.refused",
-        HOUR / 60,
-    ),
-    (
-        "INSERT INTO usage_hours",
-        " DO UPDATE SET requests = usage_hours.requests + excluded.requests,
-         units = usage_hours.units + excluded.units, refused = usage_hours.refused + excluded.refused",
-        HOUR,
-    ),
-];
+const SUMS: [(&str, i64); 2] = [("usage_minutes", HOUR / 60), ("usage_hours", HOUR)];
 
 impl Store {
     /// Takes a batch: adds its reports, unless they were taken before, to the sums, and writes an event for each threshold that was not told
@@ -54,27 +41,24 @@ impl Store {
     /// [`StoreError`] if the database fails.
     pub async fn expire_usage(&self, now: Timestamp) -> Result<bool, StoreError> {
         let known_from = now.saturating_sub(KNOWN_FOR).unwrap_or(Timestamp::MIN).as_millisecond();
+        // An hour more, for a query that another process has begun.
+        let minutes_from = minutes_from(now) - HOUR;
         let mut deleted = 0;
-        for (find, age, before) in [
-            (
-                "DELETE FROM usage_minutes WHERE (account_seq, bucket) IN (SELECT t.account_seq, t.bucket FROM usage_minutes t WHERE ",
-                "t.bucket",
-                // An hour more, for a query that another process has begun.
-                minutes_from(now) - HOUR,
-            ),
-            (
-                "DELETE FROM usage_batches WHERE (source, vm, number) IN (SELECT t.source, t.vm, t.number FROM usage_batches t WHERE ",
-                "t.taken_at",
-                known_from,
-            ),
-            (
-                "DELETE FROM usage_thresholds WHERE id IN (SELECT t.id FROM usage_thresholds t WHERE ",
-                "t.window_end",
-                known_from,
-            ),
+        for (table, key, age, before) in [
+            ("usage_minutes", "(account_seq, bucket)", "bucket", minutes_from),
+            ("usage_batches", "(source, vm, number)", "taken_at", known_from),
+            ("usage_thresholds", "(id)", "window_end", known_from),
         ] {
-            let mut sql = Sql::new(find);
-            sql.push(age).push(" < ").bind(before).push(" ORDER BY ").push(age);
+            let columns = key.trim_matches(['(', ')']);
+            let mut sql = Sql::new("DELETE FROM ");
+            sql.push(table)
+                .push(" WHERE ")
+                .push(key)
+                .push(" IN (SELECT ")
+                .push(columns)
+                .push(" FROM ")
+                .push(table);
+            sql.push(" WHERE ").push(age).push(" < ").bind(before).push(" ORDER BY ").push(age);
             sql.push(" LIMIT ").bind(ROWS_PER_STEP).lock(" FOR UPDATE SKIP LOCKED").push(")");
             deleted += sql.execute(&self.write).await?;
         }
@@ -122,19 +106,22 @@ async fn add(transaction: &mut Transaction, reports: &[&Report]) -> Result<(), S
     );
     sql.each(rows.clone()).push(" WHERE TRUE ORDER BY 1, 2, 3, 4, 5 ON CONFLICT DO NOTHING");
     sql.execute(&mut **transaction).await?;
-    for (insert, update, length) in SUMS {
-        let mut sql = Sql::new(insert);
-        sql.push(" (account_seq, bucket, requests, units, refused) SELECT a.seq, CAST(value->>1 AS BIGINT) - CAST(value->>1 AS BIGINT) % ");
+    for (table, length) in SUMS {
+        let mut sql = Sql::new("INSERT INTO ");
+        sql.push(table).push(
+            " AS t (account_seq, bucket, requests, units, refused)
+             SELECT a.seq, CAST(value->>1 AS BIGINT) - CAST(value->>1 AS BIGINT) % ",
+        );
         sql.bind(length).push(
             ", CAST(SUM(CAST(value->>2 AS BIGINT)) AS BIGINT), CAST(SUM(CAST(value->>3 AS BIGINT)) AS BIGINT),
              CAST(SUM(CAST(value->>4 AS BIGINT)) AS BIGINT) FROM ",
         );
         sql.each(rows.clone()).push(
             " CROSS JOIN usage_accounts a WHERE a.subscriber = value->0->>0 AND a.organisation = value->0->>1
-             AND a.key_prefix = value->0->>2 AND a.class = value->0->>3 AND a.plan = value->0->>4
-             GROUP BY 1, 2 ORDER BY 1, 2 ON CONFLICT (account_seq, bucket)",
+             AND a.key_prefix = value->0->>2 AND a.class = value->0->>3 AND a.plan = value->0->>4 GROUP BY 1, 2 ORDER BY 1, 2
+             ON CONFLICT (account_seq, bucket) DO UPDATE SET requests = t.requests + excluded.requests,
+             units = t.units + excluded.units, refused = t.refused + excluded.refused",
         );
-        sql.push(update);
         sql.execute(&mut **transaction).await?;
     }
     Ok(())
@@ -142,25 +129,18 @@ async fn add(transaction: &mut Transaction, reports: &[&Report]) -> Result<(), S
 
 /// Stores the last report of each caller in each class, with its tightest quota.
 async fn remember_callers(transaction: &mut Transaction, reports: &[&Report]) -> Result<(), StoreError> {
-    let mut last: HashMap<[&str; 3], &Report> = HashMap::new();
-    for report in reports.iter().filter(|report| !report.account.subscriber.is_empty()) {
-        let of = &report.account;
-        let known = last.entry([&of.subscriber, &of.key, &of.class]).or_insert(report);
-        if report.to >= known.to {
-            *known = report;
-        }
-    }
-    let mut rows: Vec<_> = last
-        .into_iter()
-        .map(|(caller, report)| {
-            let tightest = report.tightest.as_ref();
-            let tightest =
-                tightest.map(|of| (&of.quota, of.limit, of.used, of.until.as_millisecond(), of.share()));
-            let account = &report.account;
-            (caller, &account.organisation, &account.plan, report.to.as_millisecond(), tightest)
-        })
-        .collect();
-    rows.sort_unstable_by_key(|(caller, ..)| *caller);
+    // All reports of a batch end at the same time.
+    let of_subscribers = reports.iter().filter(|report| !report.account.subscriber.is_empty());
+    let caller = |of: &Account| [&of.subscriber, &of.key, &of.class].map(Clone::clone);
+    let last: BTreeMap<_, &Report> =
+        of_subscribers.map(|report| (caller(&report.account), *report)).collect();
+    let row = |(caller, Report { account, to, tightest, .. }): ([String; 3], &Report)| {
+        let tightest = tightest.as_ref();
+        let tightest =
+            tightest.map(|of| (of.quota.clone(), of.limit, of.used, of.until.as_millisecond(), of.share()));
+        (caller, account.organisation.clone(), account.plan.clone(), to.as_millisecond(), tightest)
+    };
+    let rows: Vec<_> = last.into_iter().map(row).collect();
     let mut sql = Sql::new(
         "INSERT INTO usage_callers (subscriber, key_prefix, class, organisation, plan, reported_at, quota, quota_limit, used, until, share)
          SELECT value->0->>0, value->0->>1, value->0->>2, value->>1, value->>2, CAST(value->>3 AS BIGINT), value->4->>0,

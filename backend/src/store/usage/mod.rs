@@ -4,6 +4,6 @@ mod batches;
 mod subscribers;
 mod sums;
 
-pub(crate) use subscribers::{ReachedThreshold, UsageCaller};
 pub use subscribers::{SubscriberUsage, UsageOrder};
-pub(crate) use sums::UsageGroup;
+pub(crate) use subscribers::{ToldThreshold, UsageCaller};
+pub(crate) use sums::{USAGE_GROUPS, USAGE_TOTAL};
