@@ -24,6 +24,7 @@ CREATE TABLE api_keys (
     revoked_at BIGINT,
     change BIGINT NOT NULL DEFAULT 0
 );
+CREATE INDEX api_keys_of_workspace ON api_keys (workspace_seq);
 
 -- A row for each of the last changes of keys. A gateway names the last one that it knows. `token` is random, so that a number is not
 -- mistaken for that of another history, after a backup was restored.
@@ -256,6 +257,84 @@ CREATE TABLE kept_keys (
     PRIMARY KEY (domain, key_folded)
 ) WITHOUT ROWID;
 CREATE INDEX kept_keys_by_time ON kept_keys (until);
+
+-- What gateways report of the use of quotas. Numbers are summed by account: a subscriber with its organisation, the first digits of the
+-- key's SHA-256, a class and a plan. An empty text is none. A subscriber needs no key in this database; strangers are the empty one.
+CREATE TABLE usage_accounts (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    subscriber TEXT NOT NULL,
+    organisation TEXT NOT NULL,
+    key_prefix TEXT NOT NULL,
+    class TEXT NOT NULL,
+    plan TEXT NOT NULL,
+    UNIQUE (subscriber, organisation, key_prefix, class, plan)
+);
+
+-- `bucket` is the start of the UTC minute or hour in which the interval of a report begins. The transaction that takes a report counts it
+-- in both. Minutes are kept for a day.
+CREATE TABLE usage_minutes (
+    account_seq BIGINT NOT NULL REFERENCES usage_accounts (seq),
+    bucket BIGINT NOT NULL,
+    requests BIGINT NOT NULL,
+    units BIGINT NOT NULL,
+    refused BIGINT NOT NULL,
+    PRIMARY KEY (account_seq, bucket)
+) WITHOUT ROWID;
+CREATE INDEX usage_minutes_by_age ON usage_minutes (bucket);
+CREATE INDEX usage_minutes_with_refusals ON usage_minutes (account_seq, bucket) WHERE refused > 0;
+CREATE TABLE usage_hours (
+    account_seq BIGINT NOT NULL REFERENCES usage_accounts (seq),
+    bucket BIGINT NOT NULL,
+    requests BIGINT NOT NULL,
+    units BIGINT NOT NULL,
+    refused BIGINT NOT NULL,
+    PRIMARY KEY (account_seq, bucket)
+) WITHOUT ROWID;
+CREATE INDEX usage_hours_by_time ON usage_hours (bucket);
+
+-- The last report of each caller in each class, and its tightest quota, if it has one. `share` is what is used of it in thousandths, until
+-- its window ends.
+CREATE TABLE usage_callers (
+    subscriber TEXT NOT NULL,
+    key_prefix TEXT NOT NULL,
+    class TEXT NOT NULL,
+    organisation TEXT NOT NULL,
+    plan TEXT NOT NULL,
+    reported_at BIGINT NOT NULL,
+    quota TEXT,
+    quota_limit BIGINT,
+    used BIGINT,
+    until BIGINT,
+    share BIGINT,
+    PRIMARY KEY (subscriber, key_prefix, class)
+) WITHOUT ROWID;
+CREATE INDEX usage_callers_by_share ON usage_callers (subscriber, until, share);
+
+-- The batches of the last seven days, so that each is counted once.
+CREATE TABLE usage_batches (
+    source TEXT NOT NULL,
+    vm TEXT NOT NULL,
+    number BIGINT NOT NULL,
+    taken_at BIGINT NOT NULL,
+    PRIMARY KEY (source, vm, number)
+) WITHOUT ROWID;
+CREATE INDEX usage_batches_by_age ON usage_batches (taken_at);
+
+-- Shares of quotas that were reached, kept until seven days after the end of their window, so that each is told once.
+CREATE TABLE usage_thresholds (
+    id TEXT NOT NULL PRIMARY KEY,
+    subscriber TEXT NOT NULL,
+    class TEXT NOT NULL,
+    quota TEXT NOT NULL,
+    share BIGINT NOT NULL,
+    quota_limit BIGINT NOT NULL,
+    used BIGINT NOT NULL,
+    window_start BIGINT NOT NULL,
+    window_end BIGINT NOT NULL,
+    reached_at BIGINT NOT NULL
+);
+CREATE INDEX usage_thresholds_of_subscriber ON usage_thresholds (subscriber, reached_at);
+CREATE INDEX usage_thresholds_by_age ON usage_thresholds (window_end);
 
 -- The version of this schema.
 CREATE TABLE schema_version (version BIGINT NOT NULL);

@@ -19,7 +19,7 @@ use crate::api::redirect::rules::Repeats;
 use crate::api::redirect::targets::Targets;
 use crate::api::state::{App, Shared};
 use crate::api::{
-    analytics, caller, domains, events, internal, labels, links, places, qr, redirect, webhooks,
+    analytics, caller, domains, events, internal, labels, links, places, qr, redirect, usage, webhooks,
 };
 use crate::clicks::{Recorder, RecorderTask};
 use crate::deliver::Deliverer;
@@ -123,6 +123,7 @@ impl Backend {
             .merge(webhooks::router())
             .merge(analytics::router())
             .merge(events::router())
+            .merge(usage::router())
             .route_layer(from_fn_with_state(Arc::clone(&self.app), places::in_place))
             .route_layer(from_fn_with_state(Arc::clone(&self.app), caller::authenticated))
             .merge(qr::router())
@@ -145,6 +146,7 @@ impl Backend {
     pub fn internal_router(&self) -> Router {
         Router::new()
             .merge(internal::router())
+            .merge(usage::internal_router())
             .route("/healthz", routing::get(healthz))
             .fallback(unknown_route)
             .method_not_allowed_fallback(unknown_method)

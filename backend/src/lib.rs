@@ -29,11 +29,13 @@ pub use domain::click::{Click, ClickDetails};
 pub use domain::clock::{Clock, SteppedClock};
 pub use domain::domain_name::{InvalidDomain, parse_domain};
 pub use domain::public_url::{InvalidPublicUrl, PublicUrl};
+pub use domain::usage::{Account, Sums, Tightest};
 pub use domain::visitor_address::KeptAddress;
 pub use domain::{ids, signature};
 pub use http::error::{ApiError, Code};
 pub use http::server;
 pub use settings::Settings;
 pub use store::{
-    Analytics, AssignedDomain, KeyRecord, Limits, SchemaProblem, Serving, Store, StoreError, Terms, Workspace,
+    Analytics, AssignedDomain, KeyRecord, Limits, SchemaProblem, Serving, Store, StoreError, SubscriberUsage,
+    Terms, UsageOrder, Workspace,
 };

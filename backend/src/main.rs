@@ -7,6 +7,7 @@ mod command {
     pub(crate) mod error;
     pub(crate) mod keys;
     pub(crate) mod serve;
+    pub(crate) mod usage;
 }
 
 use std::io::{IsTerminal, Write};
@@ -18,8 +19,8 @@ use rustix::fs::Mode;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::FromEnvError;
 
-use self::command::arguments::{Cli, Command, Domains, Keys, LogFormat};
-use self::command::{database, domains, keys, serve};
+use self::command::arguments::{Cli, Command, Domains, Keys, LogFormat, Usage};
+use self::command::{database, domains, keys, serve, usage};
 
 /// The C library's allocator shares locks between threads. A preempted thread of the lowest priority could hold one while others
 /// wait.
@@ -82,6 +83,8 @@ async fn run() -> ExitCode {
         }
         Command::Domains(Domains::Remove { database, domain }) => domains::remove(&database, domain).await,
         Command::Domains(Domains::List { database, json }) => domains::list(&database, json).await,
+        Command::Usage(Usage::Export(options)) => usage::export(options).await,
+        Command::Usage(Usage::List(options)) => usage::list(options).await,
         Command::Backup { database, file } => database::backup(&database, &file).await,
         Command::Seed { database, name, json } => keys::seed(&database, &name, json).await,
     };

@@ -15,7 +15,7 @@ pub struct Settings {
     pub webhook_addresses: AddressPolicy,
     /// Which visits count as clicks, and which data of the visitor is recorded.
     pub clicks: ClickRules,
-    /// The bearer token of `/internal/keys`. Without a token, the endpoint refuses all requests.
+    /// The bearer token of `/internal/keys` and `/internal/usage`. Without a token, these endpoints refuse all requests.
     pub internal_token: Option<String>,
     /// Time limit of a request, from its headers to the response. After it, the response is 408.
     pub request_timeout: Duration,

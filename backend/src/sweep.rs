@@ -1,5 +1,5 @@
-//! Deletes the rows of deleted links, tags, folders and webhooks, expired clicks and old webhook events, and drops events that have waited for
-//! too long, in the background. Each transaction is small, so that other writers do not wait long. Several processes may do so at the same time.
+//! Deletes the rows of deleted links, tags, folders and webhooks, expired clicks and usage, and old webhook events, and drops events that have
+//! waited for too long, in the background. Each transaction is small, so that other writers do not wait long. Several processes may do so at the same time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,6 +75,7 @@ async fn step(background: &Background, now: Timestamp) -> Result<bool, StoreErro
         expire(background, now).await?,
         store.sweep(events_before).await?,
         store.free_keys(now).await?,
+        store.expire_usage(now).await?,
     ];
     Ok(deleted.contains(&true))
 }

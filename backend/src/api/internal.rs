@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use tokio::time::timeout;
 
-use crate::api::state::Shared;
+use crate::api::state::{App, Shared};
 use crate::domain::ids;
 use crate::domain::load::OutboxBacklog;
 use crate::http::error::{ApiError, Code};
@@ -135,7 +135,8 @@ impl Entry {
     }
 }
 
-async fn keys(State(app): State<Shared>, query: Query, headers: HeaderMap) -> Result<Response, ApiError> {
+/// Refuses a request without the operator's token.
+pub(super) fn authorised(app: &App, headers: &HeaderMap) -> Result<(), ApiError> {
     let Some(token) = &app.internal_token else {
         return Err(ApiError::new(Code::Forbidden, "No token is configured for this endpoint."));
     };
@@ -144,6 +145,11 @@ async fn keys(State(app): State<Shared>, query: Query, headers: HeaderMap) -> Re
     if given != Some(ids::sha256(format!("Bearer {token}").as_bytes())) {
         return Err(ApiError::new(Code::Unauthorized, "The token is missing or wrong."));
     }
+    Ok(())
+}
+
+async fn keys(State(app): State<Shared>, query: Query, headers: HeaderMap) -> Result<Response, ApiError> {
+    authorised(&app, &headers)?;
     let limit = query.text("limit").map_or(Ok(PAGE_ROWS), str::parse);
     let limit = limit.map_err(|_| ApiError::new(Code::BadRequest, "limit: expected a whole number"))?;
     let limit = limit.clamp(1, PAGE_ROWS);

@@ -16,4 +16,5 @@ pub(crate) mod redirect;
 mod refusal;
 pub(crate) mod selection;
 pub(crate) mod state;
+pub(crate) mod usage;
 pub(crate) mod webhooks;

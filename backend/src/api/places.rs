@@ -37,8 +37,16 @@ const BYTES: usize = 256 * 1024 * 1024;
 const SMALL: usize = 128 * 1024;
 
 /// The GET requests that may take long. Each has a [`Reader`](crate::store::Reader).
-pub(crate) const QUERIES: [&str; 7] =
-    ["/analytics", "/events", "/links", "/links/count", "/tags", "/folders", "/webhooks/{id}/deliveries"];
+pub(crate) const QUERIES: [&str; 8] = [
+    "/analytics",
+    "/events",
+    "/usage",
+    "/links",
+    "/links/count",
+    "/tags",
+    "/folders",
+    "/webhooks/{id}/deliveries",
+];
 
 /// The places of one workspace, or of all.
 #[derive(Debug)]

@@ -26,7 +26,7 @@ pub(crate) enum Interval {
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 
-const INTERVALS: [(&str, Interval); 9] = [
+pub(crate) const INTERVALS: [(&str, Interval); 9] = [
     ("24h", Interval::Last(DAY)),
     ("7d", Interval::LastDays(7)),
     ("30d", Interval::LastDays(30)),
@@ -110,24 +110,32 @@ impl ClickQuery {
                 .map_err(|_| ApiError::invalid("custom", "timezone", "Invalid IANA time zone"))?,
         };
         let interval = query.choice("interval", &INTERVALS)?;
-        let (start, end) = range(query, app, caller, reader, now, &zone, interval).await?;
-        let conditions = conditions(query, app, caller).await?;
+        let (start, end) = range(query, now, &zone, interval)?;
         let kept_from = app.retention.kept_from(now);
+        let start = match start {
+            Some(start) => start,
+            None => {
+                let (first, made) = (
+                    app.store.first_click(reader, &caller.workspace, kept_from).await?,
+                    caller.workspace.created_at,
+                );
+                first.map_or(made, |first| first.min(made))
+            }
+        };
+        let conditions = conditions(query, app, caller).await?;
         let interval = interval.filter(|_| query.text("start").is_none());
         Ok(Self { selection: Selection { start, end, conditions, kept_from }, zone, interval })
     }
 }
 
-/// `start` and `end` take precedence over `interval`. `end` without `start` is the end of the interval.
-async fn range(
+/// The start and the end of a request's range. `start` and `end` take precedence over `interval`. `end` without `start` is the end of the
+/// interval. There is no start if all is asked for.
+pub(crate) fn range(
     query: &Query,
-    app: &App,
-    caller: &Caller,
-    reader: &mut Reader,
     now: Timestamp,
     zone: &TimeZone,
     interval: Option<Interval>,
-) -> Result<(Timestamp, Timestamp), ApiError> {
+) -> Result<(Option<Timestamp>, Timestamp), ApiError> {
     let instant = |name: &str, edge| match query.filter(name)? {
         None => Ok(None),
         Some(text) => when::parse(text, now, zone, edge)
@@ -135,31 +143,18 @@ async fn range(
             .map_err(|error| ApiError::invalid("custom", name, &error.to_string())),
     };
     let end = instant("end", Edge::End)?;
-    let start = match instant("start", Edge::Start)? {
-        Some(start) => start,
-        None => {
-            let end = end.unwrap_or(now);
-            match interval.unwrap_or(Interval::Last(DAY)) {
-                Interval::All => app
-                    .store
-                    .first_click(reader, &caller.workspace, app.retention.kept_from(now))
-                    .await?
-                    .map_or(caller.workspace.created_at, |first| first.min(caller.workspace.created_at)),
-                interval => start_of(interval, end, zone).ok_or_else(|| {
-                    ApiError::invalid(
-                        "custom",
-                        "end",
-                        "Invalid date: the interval before it starts too early",
-                    )
-                })?,
-            }
-        }
+    let start = match (instant("start", Edge::Start)?, interval.unwrap_or(Interval::Last(DAY))) {
+        (Some(start), _) => start,
+        (None, Interval::All) => return Ok((None, end.unwrap_or(now))),
+        (None, interval) => start_of(interval, end.unwrap_or(now), zone).ok_or_else(|| {
+            ApiError::invalid("custom", "end", "Invalid date: the interval before it starts too early")
+        })?,
     };
     let end = end.unwrap_or(now);
-    if start > end && !(query.text("start").is_none() && interval == Some(Interval::All)) {
+    if start > end {
         return Err(ApiError::invalid("custom", "start", "Invalid range: start is after end"));
     }
-    Ok((start, end))
+    Ok((Some(start), end))
 }
 
 /// The start of an interval that ends at `end`. None if it cannot be represented.

@@ -4,10 +4,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use backend::keys::{parse_anchor, parse_limits, parse_name};
-use backend::{ClickRules, Limits, PublicUrl, parse_domain};
+use backend::{ClickRules, Limits, PublicUrl, UsageOrder, parse_domain};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan};
 
 /// A link and analytics API with webhooks.
 #[derive(Debug, Parser)]
@@ -55,6 +57,9 @@ Example:
     /// Assigns domains to workspaces, and lists and removes them.
     #[command(subcommand)]
     Domains(Domains),
+    /// Exports what subscribers used, and lists those who are near a limit.
+    #[command(subcommand)]
+    Usage(Usage),
     /// Copies a SQLite database to a new file. The service may be running. For PostgreSQL, use pg_dump.
     ///
     /// Clicks that are still in the click log are not in the copy.
@@ -104,7 +109,8 @@ pub(crate) struct Serve {
     /// Address of the API. Port 0 selects a free port.
     #[arg(long, env = "WEIR_LISTEN", default_value = "127.0.0.1:8081", value_parser = address)]
     pub(crate) listen: SocketAddr,
-    /// Address of the internal listener: /readyz, /metrics and /internal/keys. Clients must not be able to reach it.
+    /// Address of the internal listener: /usage for operators, /readyz, /metrics, /internal/keys and /internal/usage. Clients must not be able to
+    /// reach it.
     #[arg(long, env = "WEIR_INTERNAL_LISTEN", default_value = "127.0.0.1:8082", value_parser = address)]
     pub(crate) internal_listen: SocketAddr,
     /// Public URL of the API. Short links are <URL>/r/<key> [default: the address of --listen].
@@ -115,10 +121,10 @@ pub(crate) struct Serve {
     /// Allows webhooks to private, loopback and link-local addresses.
     #[arg(long, env = "WEIR_ALLOW_PRIVATE_WEBHOOKS")]
     pub(crate) allow_private_webhooks: bool,
-    /// Bearer token of /internal/keys.
+    /// Bearer token of /internal/keys and /internal/usage.
     #[arg(long, env = "WEIR_INTERNAL_TOKEN", hide_env_values = true, value_parser = NonEmptyStringValueParser::new())]
     pub(crate) internal_token: Option<String>,
-    /// File with the token of /internal/keys, for example a systemd credential. White space around the token is ignored.
+    /// File with the token of /internal/keys and /internal/usage, for example a systemd credential. White space around the token is ignored.
     #[arg(long, env = "WEIR_INTERNAL_TOKEN_FILE", conflicts_with = "internal_token")]
     pub(crate) internal_token_file: Option<PathBuf>,
     /// Time limit of a request, in seconds. After it, the response is 408. A request that has waited for others of its workspace for a third
@@ -272,6 +278,73 @@ Example:
     },
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum Usage {
+    /// Prints what was used in a month: a row for each subscriber, organisation, key, class and plan.
+    ///
+    /// The month is UTC's. Requests of clients without a subscriber have a row with an empty one.
+    #[command(after_help = "\
+Examples:
+  backend usage export --month 2026-11
+  backend usage export --month 2026-11 --format json --subscriber acme")]
+    Export(ExportUsage),
+    /// Lists subscribers with their tightest quota and what they used in the last 24 hours.
+    #[command(after_help = "\
+Examples:
+  backend usage list
+  backend usage list --sort refused --most 10")]
+    List(ListUsage),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportUsage {
+    #[command(flatten)]
+    pub(crate) database: Database,
+    /// The month, such as 2026-11.
+    #[arg(long, value_parser = month)]
+    pub(crate) month: Month,
+    /// Format of the rows.
+    #[arg(long, default_value = "csv")]
+    pub(crate) format: ExportFormat,
+    /// Id of the subscriber [default: all].
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) subscriber: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// Comma-separated values with a header, as RFC 4180 says.
+    Csv,
+    /// A list of JSON objects.
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListUsage {
+    #[command(flatten)]
+    pub(crate) database: Database,
+    /// Who comes first: the largest share of the tightest quota, or the most units used or requests refused in the last 24 hours.
+    #[arg(long, default_value = "share")]
+    pub(crate) sort: UsageOrder,
+    /// Maximum number of subscribers.
+    #[arg(long, default_value = "50", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) most: u32,
+}
+
+/// A month of UTC: its start, and that of the next.
+pub(crate) type Month = (Timestamp, Timestamp);
+
+fn month(text: &str) -> Result<Month, String> {
+    let start = |date: Date| date.to_zoned(TimeZone::UTC).map(|start| start.timestamp());
+    let parse = || {
+        // A date may also be written without separators.
+        Some(()).filter(|()| text.as_bytes().get(4) == Some(&b'-') && text.len() == "2026-11".len())?;
+        let first: Date = format!("{text}-01").parse().ok()?;
+        Some((start(first).ok()?, start(first.checked_add(1.month()).ok()?).ok()?))
+    };
+    parse().ok_or_else(|| "expected a year and a month, for example 2026-11".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
@@ -295,6 +368,6 @@ mod tests {
                 examples += 1;
             }
         }
-        assert_eq!(examples, 13);
+        assert_eq!(examples, 17);
     }
 }

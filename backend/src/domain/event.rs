@@ -13,9 +13,10 @@ use crate::domain::ids;
 use crate::domain::link::Link;
 use crate::domain::link_body::{LinkBody, entries};
 use crate::domain::public_url::PublicUrl;
+use crate::domain::usage::Threshold;
 use crate::domain::when::{as_rfc3339, rfc3339};
 
-/// The types of events. All of them concern links.
+/// The types of events. All but the last concern links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Trigger {
     #[serde(rename = "link.created")]
@@ -26,10 +27,13 @@ pub(crate) enum Trigger {
     Deleted,
     #[serde(rename = "link.clicked")]
     Clicked,
+    #[serde(rename = "usage.threshold_reached")]
+    UsageThreshold,
 }
 
 impl Trigger {
-    pub(crate) const ALL: [Self; 4] = [Self::Created, Self::Updated, Self::Deleted, Self::Clicked];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Created, Self::Updated, Self::Deleted, Self::Clicked, Self::UsageThreshold];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -37,6 +41,7 @@ impl Trigger {
             Self::Updated => "link.updated",
             Self::Deleted => "link.deleted",
             Self::Clicked => "link.clicked",
+            Self::UsageThreshold => "usage.threshold_reached",
         }
     }
 }
@@ -59,6 +64,7 @@ pub(crate) struct Event {
 enum Data {
     Link(Box<LinkBody>),
     Click(Box<ClickData>),
+    Threshold(Box<Threshold>),
 }
 
 #[derive(Debug, Serialize)]
@@ -79,6 +85,12 @@ impl Event {
         let (id, created_at) = (format!("evt_{}", click.id), click.at);
         let data = Data::Click(Box::new(ClickData { click: ClickBody(click.clone()), link }));
         Self { id, trigger: Trigger::Clicked, created_at, data }
+    }
+
+    /// An event about a share of a quota that was reached.
+    pub(crate) fn of_threshold(threshold: Threshold) -> Self {
+        let (id, created_at) = (format!("evt_{}", threshold.id), threshold.at);
+        Self { id, trigger: Trigger::UsageThreshold, created_at, data: Data::Threshold(Box::new(threshold)) }
     }
 }
 

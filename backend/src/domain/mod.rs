@@ -25,5 +25,6 @@ pub(crate) mod retention;
 pub(crate) mod scope;
 pub mod signature;
 pub(crate) mod tag;
+pub(crate) mod usage;
 pub(crate) mod visitor_address;
 pub(crate) mod when;

@@ -41,7 +41,8 @@ impl<S: Sync> FromRequest<S> for JsonBody {
     }
 }
 
-fn parse(body: &[u8]) -> Result<Value, ApiError> {
+/// Parses a body with any JSON value.
+pub(crate) fn parse(body: &[u8]) -> Result<Value, ApiError> {
     // RFC 8259, section 8.1: a parser may ignore a byte order mark.
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     if has_too_many_values(body) {

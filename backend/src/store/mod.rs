@@ -37,6 +37,7 @@ mod serving;
 mod sql;
 mod sweep;
 mod tags;
+mod usage;
 mod webhook_scope;
 mod webhooks;
 
@@ -68,6 +69,8 @@ use reader::Readers;
 pub use schema::SchemaProblem;
 pub use serving::Serving;
 use sql::Sql;
+pub use usage::{SubscriberUsage, UsageOrder};
+pub(crate) use usage::{ToldThreshold, USAGE_GROUPS, USAGE_TOTAL, UsageCaller};
 pub(crate) use webhooks::{NewWebhook, Webhook, WebhookInput};
 
 use crate::domain::load::PoolState;

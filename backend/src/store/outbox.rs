@@ -223,7 +223,7 @@ pub(super) async fn enqueue(
     link: &Link,
     event: Event,
 ) -> Result<(), StoreError> {
-    let listening = listeners(transaction, workspace_seq, event.trigger, &link.id).await?;
+    let listening = listeners(transaction, workspace_seq, event.trigger, Some(&link.id)).await?;
     let due = Some(event.created_at);
     enqueue_to(transaction, workspace_seq, &[(event, listening)], due).await?;
     Ok(())

@@ -51,7 +51,7 @@ impl Default for Analytics {
 #[derive(Clone, Debug)]
 pub(super) struct Readers {
     pool: Pool,
-    /// One connection, over which metrics count. It is none of the customers', who would otherwise wait for it.
+    /// One connection, over which metrics count and operators look at usage. It is none of the customers', who would otherwise wait for it.
     for_metrics: Pool,
     /// Held by each query, and by a checkpoint that lets them wait.
     run: Arc<RwLock<()>>,
@@ -182,7 +182,7 @@ impl Store {
         self.readers.acquire(&self.readers.pool).await
     }
 
-    /// As [`Self::reader`], for metrics.
+    /// As [`Self::reader`], for metrics and the pages of operators.
     pub(crate) async fn reader_for_metrics(&self) -> Result<Reader, StoreError> {
         self.readers.acquire(&self.readers.for_metrics).await
     }

@@ -65,27 +65,30 @@ pub(super) fn resolve(known: &KnownIds, scope: &Scope, present: &Scope) -> Resul
     Err(Conflict::UnknownInScope { field, ids: unknown.into_iter().collect() })
 }
 
-/// The enabled webhooks of a workspace that receive events of one type about a link. They are kept from being deleted until the transaction
+/// The enabled webhooks of a workspace that receive events of one type about a link, or about none, whatever their scope is. They are kept from being deleted until the transaction
 /// ends.
 pub(super) async fn listeners(
     transaction: &mut Transaction,
     workspace_seq: i64,
     trigger: Trigger,
-    link_id: &str,
+    link_id: Option<&str>,
 ) -> Result<Vec<i64>, StoreError> {
     let mut sql = Sql::new("SELECT h.seq, h.triggers FROM webhooks h WHERE h.workspace_seq = ");
-    sql.bind(workspace_seq);
-    sql.push(
-        " AND h.disabled_at IS NULL AND (h.link_scope = 'workspace'
-         OR (h.link_scope = 'links' AND EXISTS (SELECT 1 FROM webhook_scopes s WHERE s.webhook_seq = h.seq AND s.id = ",
-    );
-    // A link whose folder was deleted is in no folder.
-    sql.bind(link_id.to_owned()).push(
-        ")) OR (h.link_scope = 'folders' AND EXISTS (SELECT 1 FROM links l
-         JOIN folders f ON f.workspace_seq = l.workspace_seq AND f.id = l.folder_id
-         JOIN webhook_scopes s ON s.id = f.id WHERE s.webhook_seq = h.seq AND l.id = ",
-    );
-    sql.bind(link_id.to_owned()).push("))) ORDER BY h.seq").lock(" FOR KEY SHARE OF h");
+    sql.bind(workspace_seq).push(" AND h.disabled_at IS NULL");
+    if let Some(link_id) = link_id {
+        sql.push(
+            " AND (h.link_scope = 'workspace' OR (h.link_scope = 'links' AND EXISTS (
+             SELECT 1 FROM webhook_scopes s WHERE s.webhook_seq = h.seq AND s.id = ",
+        );
+        // A link whose folder was deleted is in no folder.
+        sql.bind(link_id.to_owned()).push(
+            ")) OR (h.link_scope = 'folders' AND EXISTS (SELECT 1 FROM links l
+             JOIN folders f ON f.workspace_seq = l.workspace_seq AND f.id = l.folder_id
+             JOIN webhook_scopes s ON s.id = f.id WHERE s.webhook_seq = h.seq AND l.id = ",
+        );
+        sql.bind(link_id.to_owned()).push(")))");
+    }
+    sql.push(" ORDER BY h.seq").lock(" FOR KEY SHARE OF h");
     let mut listeners = Vec::new();
     for row in sql.all(&mut **transaction).await? {
         let triggers: Vec<Trigger> = from_json("webhook triggers", &row.try_get::<String, _>("triggers")?)?;

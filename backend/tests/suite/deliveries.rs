@@ -80,7 +80,8 @@ async fn an_event_can_be_replayed_and_a_sample_sent(database: Database) {
         service.post(&format!("{path}/deliveries/evt_nobody/replay"), &json!({})).await.error().0,
         404
     );
-    for trigger in ["link.created", "link.updated", "link.deleted", "link.clicked"] {
+    for trigger in ["link.created", "link.updated", "link.deleted", "link.clicked", "usage.threshold_reached"]
+    {
         let made = service.post(&format!("{path}/test"), &json!({"trigger": trigger})).await.body;
         let delivery = receiver.next().await;
         delivery.verify(webhook["secret"].as_str().unwrap());

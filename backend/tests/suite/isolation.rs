@@ -7,7 +7,8 @@ use axum::http::Method;
 use serde_json::{Value, json};
 
 use crate::database::{Database, on_both_databases};
-use crate::service::{Answer, Service};
+use crate::service::{Answer, START, Service};
+use crate::usage::{take, used, with_token};
 
 on_both_databases! {
     two_workspaces_have_nothing_of_each_other_on_any_endpoint,
@@ -47,6 +48,8 @@ async fn owned(service: &Service) -> Owned {
     });
     let link = service.link(&link).await;
     service.click_hours_ago(link["id"].as_str().unwrap(), &[1, 2]).await;
+    let of_key = service.backend.store().keys().await.unwrap().remove(0).id;
+    assert_eq!(take(service, &json!([used(&of_key, "a-1-0", START, (2, 3, 4))])).await.status, 204);
     // Nobody listens there, so its events stay in the log.
     let webhook = json!({"name": "x", "url": "http://127.0.0.1:9/", "triggers": ["link.created"]});
     let webhook = service.post("/webhooks", &webhook).await.body["id"].as_str().unwrap().to_owned();
@@ -118,6 +121,14 @@ fn attempts(operation: &str, owned: &Owned) -> Vec<Attempt> {
             }
             rows
         }
+        "retrieveUsage" => {
+            let mut rows =
+                vec![ask("interval=all".to_owned(), Only(json!({"requests": 0, "units": 0, "refused": 0})))];
+            for group in ["day", "hour", "class", "key", "plan"] {
+                rows.push(ask(format!("groupBy={group}&interval=all"), empty()));
+            }
+            rows
+        }
         "listEvents" => {
             let mut rows: Vec<Attempt> = of_link.map(|filter| ask(filter, empty())).into();
             rows.extend(of_one.map(|filter| ask(filter, Refused(404))));
@@ -186,6 +197,7 @@ async fn seen_by_the_owner(service: &Service, owned: &Owned) -> Vec<Value> {
         "/analytics?interval=all",
         "/analytics?groupBy=top_links",
         "/events",
+        "/usage",
         "/webhooks",
         "/tags",
         "/folders",
@@ -198,7 +210,7 @@ async fn seen_by_the_owner(service: &Service, owned: &Owned) -> Vec<Value> {
 }
 
 async fn two_workspaces_have_nothing_of_each_other_on_any_endpoint(database: Database) {
-    let service = Service::start(database).await;
+    let service = Service::with_settings(database, with_token()).await;
     let (workspace, stranger) = service.new_workspace("second").await;
     let owned = owned(&service).await;
     let before = seen_by_the_owner(&service, &owned).await;

@@ -62,6 +62,8 @@ mod tags;
 mod time_series;
 mod top_links;
 mod transactions;
+mod usage;
+mod usage_page;
 mod webhook_changes;
 mod webhook_tables;
 mod webhooks;

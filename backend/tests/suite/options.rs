@@ -14,7 +14,7 @@ use tempfile::TempDir;
 mod arguments;
 
 /// The arguments that each command needs. `{…}` stand for what [`Prepared`] has.
-const NEEDED: [(&str, &[(&str, &str)]); 9] = [
+const NEEDED: [(&str, &[(&str, &str)]); 11] = [
     ("serve", &[DATABASE, ("--listen", "127.0.0.1:0"), ("--internal-listen", "127.0.0.1:0")]),
     ("migrate", &[DATABASE]),
     ("keys create", &[DATABASE, ("--plan", "pro")]),
@@ -23,6 +23,8 @@ const NEEDED: [(&str, &[(&str, &str)]); 9] = [
     ("domains assign", &[DATABASE, ("--workspace", "{workspace}"), ("<DOMAIN>", "go.test")]),
     ("domains remove", &[DATABASE, ("<DOMAIN>", "assigned.test")]),
     ("domains list", &[DATABASE]),
+    ("usage export", &[DATABASE, ("--month", "2026-11")]),
+    ("usage list", &[DATABASE]),
     ("backup", &[DATABASE, ("<FILE>", "{folder}/another.db")]),
 ];
 const DATABASE: (&str, &str) = ("--database", "sqlite:{folder}/test.db");
@@ -32,7 +34,7 @@ const SWITCH: &str = "(no value)";
 const ANY: &str = "any text is accepted";
 
 //  command, option, accepted value, refused value, reason in the message
-const TABLE: [(&str, &str, &str, &str, &str); 50] = [
+const TABLE: [(&str, &str, &str, &str, &str); 57] = [
     ("", "--log-format", "json", "xml", "text, json"),
     (
         "serve",
@@ -84,6 +86,13 @@ const TABLE: [(&str, &str, &str, &str, &str); 50] = [
     ("domains remove", "<DOMAIN>", "assigned.test", "go.test", "the domain go.test is not assigned"),
     ("domains list", "--database", DATABASE.1, "weir.db", "expected sqlite:<file>"),
     ("domains list", "--json", SWITCH, "maybe", ""),
+    ("usage export", "--database", DATABASE.1, "weir.db", "expected sqlite:<file>"),
+    ("usage export", "--month", "2026-02", "2026-13", "expected a year and a month"),
+    ("usage export", "--format", "json", "xml", "csv, json"),
+    ("usage export", "--subscriber", "acme", "", "a value is required"),
+    ("usage list", "--database", DATABASE.1, "weir.db", "expected sqlite:<file>"),
+    ("usage list", "--sort", "used", "plan", "used, refused, share"),
+    ("usage list", "--most", "1", "0", "0 is not in 1..=100000"),
     ("backup", "--database", DATABASE.1, "weir.db", "expected sqlite:<file>"),
     ("backup", "<FILE>", "{folder}/another.db", "{folder}/test.db", "/test.db already exists"),
     ("seed", "--database", DATABASE.1, "weir.db", "expected sqlite:<file>"),

@@ -19,13 +19,15 @@ on_both_databases! {
 }
 
 /// A command for each purpose, with the arguments that it needs.
-const OTHERS: [&[&str]; 7] = [
+const OTHERS: [&[&str]; 9] = [
     &["backup", "/no-such-folder/backup.db"],
     &["keys", "create", "--plan", "pro"],
     &["keys", "list"],
     &["keys", "revoke", "key_1"],
     &["domains", "list"],
     &["domains", "remove", "go.test"],
+    &["usage", "export", "--month", "2026-11"],
+    &["usage", "list"],
     &["seed"],
 ];
 

@@ -7,6 +7,7 @@ mod fleet_live;
 mod images;
 mod kubernetes;
 mod live;
+mod meters;
 mod nginx;
 mod observability;
 mod registry;

@@ -18,6 +18,7 @@ use crate::domain::event::{Event, Trigger};
 use crate::domain::ids;
 use crate::domain::link::Link;
 use crate::domain::scope::ScopeKind;
+use crate::domain::usage::Threshold;
 use crate::domain::when::rfc3339;
 use crate::http::error::{ApiError, Code};
 use crate::http::json_body::Fields;
@@ -162,7 +163,7 @@ async fn test(
     Ok(Json(sent))
 }
 
-/// An event about a link that does not exist.
+/// An event about a link that does not exist, or a quota of a subscriber that does not.
 fn sample(trigger: Trigger, workspace_id: &str, app: &App) -> Event {
     let now = app.clock.now();
     let link = Link::sample(workspace_id, app.public_url.default_domain(), now);
@@ -171,6 +172,23 @@ fn sample(trigger: Trigger, workspace_id: &str, app: &App) -> Event {
             let mut click = Click::new(&link.id, now);
             click.details.url = link.url.clone().into();
             Event::of_click(&click, link.body(&app.public_url))
+        }
+        Trigger::UsageThreshold => {
+            let (id, subscriber) = (ids::alphanumeric(25), "key_sample".to_owned());
+            let [class, quota] = ["standard", "standard-day"].map(str::to_owned);
+            let (share, limit, used, at) = (80, 1000, 800, now);
+            Event::of_threshold(Threshold {
+                id,
+                at,
+                subscriber,
+                class,
+                quota,
+                share,
+                limit,
+                used,
+                from: at,
+                to: at,
+            })
         }
         Trigger::Created | Trigger::Updated | Trigger::Deleted => {
             Event::of_link(trigger, &link, &app.public_url, now)

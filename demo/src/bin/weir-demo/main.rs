@@ -80,7 +80,7 @@ struct World {
     keys: Keys,
     gateways: Vec<Served>,
     ledger: Option<Ledger>,
-    _backend: Backend,
+    backend: Backend,
     _folder: TempDir,
 }
 
@@ -123,7 +123,7 @@ impl World {
         drop(held);
         let gateways =
             setups.into_iter().map(|setup| Served::start(&gateway, setup)).collect::<Result<_, _>>()?;
-        Ok(Self { address, keys, gateways, ledger, _backend: backend, _folder: folder })
+        Ok(Self { address, keys, gateways, ledger, backend, _folder: folder })
     }
 
     /// Prints the variables and writes them to a file of this name under `target/`, then waits for a signal.
@@ -147,8 +147,9 @@ impl World {
         let gateways =
             names.zip(&self.gateways).map(|(name, gateway)| format!("{name}=http://{}\n", gateway.address()));
         let ledger = self.ledger.iter().map(|ledger| format!("LEDGER=http://{}\n", ledger.address()));
+        let usage = format!("USAGE=http://{}/usage\n", self.backend.directory().address);
         let keys = self.keys.iter().map(|(plan, key)| format!("{}={key}\n", plan.to_ascii_uppercase()));
-        gateways.chain(ledger).chain(keys).collect()
+        gateways.chain(ledger).chain([usage]).chain(keys).collect()
     }
 }
 
