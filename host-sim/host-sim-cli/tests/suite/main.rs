@@ -10,7 +10,7 @@ mod against;
 mod authors;
 #[cfg(feature = "scenarios")]
 mod budgets_and_framings;
-#[cfg(all(feature = "scenarios", feature = "expressions", feature = "signatures"))]
+#[cfg(feature = "scenarios")]
 mod cases;
 mod commands;
 mod gateway;
