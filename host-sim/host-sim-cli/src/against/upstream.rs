@@ -25,9 +25,8 @@ use tokio::{
 use super::{
     AgainstError,
     pieces::{Pieces, header_map},
-    seen::{Fields, Message, fields},
 };
-use crate::scenario::{Answer, Masks, Sequence};
+use crate::scenario::{Answer, Fields, Masks, Message, Sequence};
 
 /// Requests that are kept, the newest.
 const KEPT: usize = 1000;
@@ -222,6 +221,16 @@ async fn serve(
         response.headers_mut().insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
     Ok(response)
+}
+
+/// Headers by name, each with its lines.
+pub(super) fn fields(headers: &HeaderMap) -> Fields {
+    let mut fields = Fields::new();
+    for (name, value) in headers {
+        let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+        fields.entry(name.as_str().to_owned()).or_default().push(value);
+    }
+    fields
 }
 
 /// The headers of a request with its pseudo-headers, over either version of HTTP.

@@ -22,13 +22,13 @@ mod check;
 mod error;
 mod expect;
 mod file;
-mod framings;
 mod mask;
 mod message;
 mod report;
 mod run;
+mod seen;
+mod simulator;
 mod usage;
-mod watch;
 
 pub use self::{
     answer::Answer,
@@ -36,14 +36,15 @@ pub use self::{
     error::ScenarioError,
     expect::{Expect, ExpectedCall},
     file::{Call, FaultStep, Interleave, Lines, Link, Scenario, Step},
-    framings::FRAMINGS,
-    report::{Report, StepReport},
+    report::{FRAMINGS, Report, StepReport},
     run::{Options, chain, run},
     usage::{Usage, Usages, exceeded},
 };
 pub(crate) use self::{
     answer::Sequence,
-    check::{Check, Found, Seen},
-    mask::{HIDDEN, Masks},
-    run::configured,
+    check::Check,
+    mask::Masks,
+    report::log_lines,
+    run::{Taking, Target},
+    seen::{Called, Fields, Message, Seen, lines_of_calls},
 };

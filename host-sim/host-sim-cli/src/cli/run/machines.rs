@@ -120,7 +120,7 @@ pub(super) fn junit(runs: &[Ran]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use host_sim_cli::scenario::{Report, Usages};
+    use host_sim_cli::scenario::Report;
 
     use super::*;
 
@@ -135,7 +135,7 @@ mod tests {
             StepReport { name: "a third".into(), not_comparable: reasons, ..StepReport::default() };
         let runs = [Ran {
             name: "x&y.yaml".into(),
-            report: Report { steps: vec![step, ok, not_comparable], usages: Usages::new() },
+            report: Report { steps: vec![step, ok, not_comparable], ..Report::default() },
         }];
         let expected = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>
 <testsuites tests=\"3\" failures=\"1\">
