@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use host_sim::{Headers, Request, Response};
+use host_sim_cli::scenario::Answer;
 use tests::differential::{self, Case};
 
 /// A test for each case, and a list of them.
@@ -85,7 +86,8 @@ fn an_answer_to_a_call_is_broken_off_beyond_32_mebibytes() {
         let mut case = Case::named("callouts").expect("the case");
         case.scenario.steps.truncate(1);
         case.scenario.steps[0].expect = Default::default();
-        case.scenario.clusters.get_mut("auth").expect("the cluster").body = "x".repeat(size);
+        let answer = Answer { body: "x".repeat(size), ..Answer::default() };
+        case.scenario.clusters.insert("auth".to_owned(), answer.into());
         if let Err(error) = case.compare() {
             panic!("{size} bytes: {error:#}");
         }

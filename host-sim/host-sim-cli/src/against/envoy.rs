@@ -111,7 +111,7 @@ impl Envoy {
         let mut configs = vec![cluster("upstream", upstream.address(), false)];
         let servers = clusters.iter().zip(scenario.clusters.values());
         configs.extend(
-            servers.map(|((name, server), answer)| cluster(name, server.address(), answer.is_grpc())),
+            servers.map(|((name, server), answers)| cluster(name, server.address(), answers.are_grpc())),
         );
         let mut chain = Vec::new();
         for (index, ChainedFilter { wasm, plugin, any, .. }) in filters.iter().enumerate() {

@@ -28,7 +28,7 @@ use self::{
 pub use self::{
     envoy::Envoy, error::AgainstError, program::Program, simulator::Simulator, upstream::Upstream,
 };
-use crate::scenario::{Answer, Call, Masks, Report, Scenario, Step, StepReport, Taking};
+use crate::scenario::{Answers, Call, Masks, Report, Scenario, Step, StepReport, Taking};
 
 /// How long a client waits for an answer beyond the time that the upstream may take.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -113,7 +113,7 @@ pub fn ask(gateway: &impl Contender, call: &Call, patience: Duration) -> Result<
 /// How long the upstream may take: longer than its slowest answer, as far as Envoy's default allows.
 fn response_timeout(scenario: &Scenario) -> Duration {
     let own = scenario.steps.iter().filter_map(|step| step.upstream.as_ref());
-    let answers = own.chain([&scenario.upstream]).flat_map(Answer::in_order);
+    let answers = own.chain([&scenario.upstream]).flat_map(Answers::iter);
     let slowest = answers.filter_map(|answer| Some(answer.after?.unsigned_abs())).max().unwrap_or_default();
     let (least, greatest) = RESPONSE_TIMEOUTS;
     // Envoy takes whole seconds.

@@ -13,7 +13,7 @@ use super::{
     wait::{pass, until},
 };
 use crate::scenario::{
-    Answer, Call, Called, Check, Masks, Message, ScenarioError, Seen, Step, StepReport, Taking, Target,
+    Answers, Call, Called, Check, Masks, Message, ScenarioError, Seen, Step, StepReport, Taking, Target,
     lines_of_calls, log_lines,
 };
 
@@ -89,8 +89,8 @@ pub(super) fn settle(both: &mut [Running<'_>; 2], step: &Step, masks: &Masks<'_>
 impl Target for Running<'_> {
     type Error = AgainstError;
 
-    fn answer(&mut self, answer: Option<&Answer>) -> Result<(), AgainstError> {
-        self.contender.upstream().answer(answer)
+    fn answer(&mut self, answers: Option<&Answers>) -> Result<(), AgainstError> {
+        self.contender.upstream().answer(answers)
     }
 
     fn send(&mut self, _: usize, call: &Call, step: &Step) -> Result<Seen, AgainstError> {

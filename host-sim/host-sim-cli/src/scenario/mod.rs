@@ -28,18 +28,7 @@ mod report;
 mod run;
 mod seen;
 mod simulator;
-mod usage;
 
-pub use self::{
-    answer::Answer,
-    check::Miss,
-    error::ScenarioError,
-    expect::{Expect, ExpectedCall},
-    file::{Call, FaultStep, Interleave, Lines, Link, Scenario, Step},
-    report::{FRAMINGS, Report, StepReport},
-    run::{Options, chain, run},
-    usage::{Usage, Usages, exceeded},
-};
 pub(crate) use self::{
     answer::Sequence,
     check::Check,
@@ -47,4 +36,13 @@ pub(crate) use self::{
     report::log_lines,
     run::{Taking, Target},
     seen::{Called, Fields, Message, Seen, lines_of_calls},
+};
+pub use self::{
+    answer::{Answer, Answers},
+    check::Miss,
+    error::ScenarioError,
+    expect::{Expect, ExpectedCall},
+    file::{Call, FaultStep, Interleave, Lines, Link, Scenario, Step},
+    report::{FRAMINGS, Report, StepReport},
+    run::{Options, chain, run},
 };

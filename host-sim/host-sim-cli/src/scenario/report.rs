@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use host_sim::{Framing, LogLine, TracedCallback};
 
-use super::{check::Miss, mask::Masks, usage::Usages};
+use super::{check::Miss, mask::Masks};
 
 /// 16 KiB: what Envoy reads at once from many connections.
 const CHUNK: NonZeroUsize = NonZeroUsize::new(16 * 1024).expect("it is not zero");
@@ -41,8 +41,6 @@ pub struct StepReport {
 pub struct Report {
     /// Its steps, in order.
     pub steps: Vec<StepReport>,
-    /// The most that one run of each callback has taken. Instructions are counted where the module was compiled to.
-    pub usages: Usages,
 }
 
 impl StepReport {
@@ -83,10 +81,7 @@ impl Report {
     pub fn refused(refusal: String) -> Self {
         let miss = Miss { what: "start".to_owned(), expected: "the filter runs".to_owned(), found: refusal };
         let name = "the start of the filter".to_owned();
-        Self {
-            steps: vec![StepReport { name, misses: vec![miss], ..StepReport::default() }],
-            ..Self::default()
-        }
+        Self { steps: vec![StepReport { name, misses: vec![miss], ..StepReport::default() }] }
     }
 
     /// Whether everything was as expected.

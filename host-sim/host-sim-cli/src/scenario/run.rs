@@ -14,7 +14,7 @@ use host_sim::{
 use serde_json::Value as Json;
 
 use super::{
-    answer::Answer,
+    answer::Answers,
     check::Check,
     error::ScenarioError,
     file::{Call, Scenario, Step},
@@ -110,9 +110,7 @@ pub fn run(
     let chain = chain(scenario, module, plugin, base)?;
     let filters = chain.iter().map(|(_, module, plugin)| (module, plugin.clone()));
     let mut simulator = Simulator::start(scenario, builder, filters, options)?;
-    let mut report = take_all(&mut simulator, scenario, base, &Masks::default())?;
-    report.usages = simulator.usages();
-    Ok(report)
+    take_all(&mut simulator, scenario, base, &Masks::default())
 }
 
 /// The filters of a scenario in their order, `module` with `plugin` first. The path is that of the module, where the scenario names
@@ -152,7 +150,7 @@ pub(crate) trait Target {
     type Error: From<ScenarioError>;
 
     /// What the upstream answers in a step, in place of the scenario's answers; `None` ends that.
-    fn answer(&mut self, answer: Option<&Answer>) -> Result<(), Self::Error>;
+    fn answer(&mut self, answers: Option<&Answers>) -> Result<(), Self::Error>;
 
     /// Sends the request of a step, which has this number.
     fn send(&mut self, number: usize, call: &Call, step: &Step) -> Result<Seen, Self::Error>;

@@ -11,13 +11,12 @@ use bytes::Bytes;
 use host_sim::{Builder, Clock, Fault, Host, MetricValue, Module, Plugin, Status, TracedCallback};
 
 use super::{
-    answer::{Answer, Sequence},
+    answer::{Answers, Sequence},
     error::ScenarioError,
     file::{Call, FaultStep, Scenario, Step},
     report::StepReport,
     run::{Options, Taking, Target},
     seen::{Called, Seen},
-    usage::{Usage, Usages},
 };
 
 /// The most callbacks that are kept of a step, the newest.
@@ -28,8 +27,6 @@ const MAX_CALLBACKS: usize = 2_000;
 struct Done {
     callbacks: VecDeque<TracedCallback>,
     calls: Vec<Called>,
-    /// Of all callbacks since the host was made.
-    usages: Usages,
 }
 
 fn lock(done: &Mutex<Done>) -> MutexGuard<'_, Done> {
@@ -56,8 +53,7 @@ impl Simulator {
         let done = Arc::<Mutex<Done>>::default();
         let watched = Arc::clone(&done);
         let mut builder = builder.on_trace(move |callback| {
-            let Done { callbacks, usages, .. } = &mut *lock(&watched);
-            usages.entry(callback.callback.to_owned()).or_default().widen(Usage::of(callback));
+            let callbacks = &mut lock(&watched).callbacks;
             if callbacks.len() == MAX_CALLBACKS {
                 callbacks.pop_front();
             }
@@ -89,11 +85,6 @@ impl Simulator {
         Ok(Self { host, done, upstream, of_step: None, keep_all: options.keep_all })
     }
 
-    /// What callbacks have taken since the host was made.
-    pub(super) fn usages(&self) -> Usages {
-        lock(&self.done).usages.clone()
-    }
-
     fn check_worker(&self, step: usize, worker: usize) -> Result<(), ScenarioError> {
         let workers = self.host.workers();
         if worker < workers { Ok(()) } else { Err(ScenarioError::Worker { step, worker, workers }) }
@@ -120,8 +111,8 @@ impl Simulator {
 impl Target for Simulator {
     type Error = ScenarioError;
 
-    fn answer(&mut self, answer: Option<&Answer>) -> Result<(), ScenarioError> {
-        self.of_step = answer.map(Sequence::of);
+    fn answer(&mut self, answers: Option<&Answers>) -> Result<(), ScenarioError> {
+        self.of_step = answers.map(Sequence::of);
         Ok(())
     }
 
