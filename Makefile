@@ -22,7 +22,7 @@ FUZZ_SECONDS ?= 60
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# What the demo runs, without what is a matter of a feature: expressions and signatures in the simulator, PostgreSQL and TLS in the backend.
+# What the demo runs, without what is a matter of a feature: scenarios in the simulator, PostgreSQL and TLS in the backend.
 DEMO_BUILD := -p demo -p backend -p host-sim-cli --bins --no-default-features
 # The ledger has TLS.
 FLEET_BUILD := -p ledger $(DEMO_BUILD) --features backend/tls

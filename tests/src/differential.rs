@@ -182,16 +182,11 @@ pub(crate) fn compare_chain(
 ) -> anyhow::Result<()> {
     let base = cases();
     let settings = Settings { base: &base, masked: &MASKED };
-    let compared = compare(scenario, filters, &envoy(version)?, settings)?;
+    let report = compare(scenario, filters, &envoy(version)?, settings)?;
     let mut differences = String::new();
-    for miss in compared.start {
-        let _ = writeln!(differences, "{}", difference(&miss));
-    }
-    for (step, compared) in scenario.steps.iter().zip(compared.steps) {
-        let name =
-            step.name.clone().or_else(|| Some(step.request.as_ref()?.path.clone())).unwrap_or_default();
-        let found = compared.differences.iter().map(difference);
-        for text in found.chain(compared.not_comparable) {
+    for step in report.steps {
+        let name = step.name;
+        for text in step.misses.iter().map(difference).chain(step.not_comparable) {
             let _ = writeln!(differences, "{name}: {text}");
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use host_sim::EnvoyVersion;
 use host_sim_cli::against::{Contender, Envoy, Simulator};
+use host_sim_cli::scenario::Answer;
 
 use crate::differential::{self, Case};
 
@@ -36,7 +37,7 @@ pub type Row = (&'static str, Vec<Vec<u8>>);
 pub fn seen(rows: &[Row]) -> anyhow::Result<Vec<[Vec<String>; 2]>> {
     let version = EnvoyVersion::V1_40;
     let mut case = Case::named("phases")?;
-    case.scenario.upstream.body = "answer".to_owned();
+    case.scenario.upstream = Answer { body: "answer".to_owned(), ..Answer::default() }.into();
     let filters = case.filters()?;
     let simulator = Simulator::start(&case.scenario, &filters, version)?;
     let envoy = Envoy::start(&case.scenario, &filters, &differential::envoy(version)?)?;

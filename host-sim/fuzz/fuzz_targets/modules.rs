@@ -14,9 +14,7 @@ const MAGIC: &[u8] = b"\0asm\x01\0\0\0";
 
 /// Modules that load, to be changed a little: what is made up from nothing hardly ever gets that far.
 static GUESTS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
-    ["limiter", "bodies", "phases", "callouts", "grpc", "wasi", "chain", "expressions"]
-        .map(guests::guest)
-        .into()
+    ["limiter", "bodies", "phases", "callouts", "grpc", "wasi", "chain"].map(guests::guest).into()
 });
 
 /// The module that the bytes stand for: themselves, or a guest and what is changed in it, four bytes a change.

@@ -10,8 +10,8 @@
 //!
 //! # Features
 //!
-//! All are on unless turned off. `scenarios`: the command `run` and the modules `scenario` and `against`.
-//! `expressions` and `signatures`: as in [`host_sim`]. Without any there are the commands `serve`, `check` and `bench`.
+//! On unless turned off: `scenarios`, the command `run` and the modules `scenario` and `against`.
+//! Without it there are the commands `serve`, `check` and `bench`.
 
 #[cfg(feature = "scenarios")]
 pub mod against;

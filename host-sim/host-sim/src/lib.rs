@@ -57,11 +57,6 @@
 //! | several filters one after the other, in VMs of their own or in one | [`Host::load_chain`], [`Host::replace_chain`] |
 //! | a gateway of one's own | [`driver`] |
 //! | scenarios in a file, and a gateway behind a socket | the crate `host-sim-cli` |
-//!
-//! # Features
-//!
-//! None is on unless asked for. `expressions`: the foreign functions `expr_create`, `expr_evaluate` and `expr_delete`.
-//! `signatures`: `sign` and `verify_signature`.
 #![doc = include_str!("support.md")]
 
 mod abi;

@@ -104,7 +104,8 @@ impl Outcome {
     /// What `%FILTER_STATE(name:PLAIN)%` of an access log says: the text that a filter has put into the stream under this name. Envoy
     /// adds `wasm.` to the names of properties that filters set.
     pub fn filter_state(&self, name: &str) -> Option<String> {
-        self.0.filter_state.text(name.as_bytes())
+        let value = self.0.filter_state.get(name.as_bytes())?;
+        Some(String::from_utf8_lossy(&value).into_owned())
     }
 
     /// What filters and host have logged on the request's worker while it was in progress.

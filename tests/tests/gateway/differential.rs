@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use host_sim::{Headers, Request, Response};
+use host_sim_cli::scenario::Answer;
 use tests::differential::{self, Case};
 
 /// A test for each case, and a list of them.
@@ -38,14 +39,12 @@ cases! {
     chain_that_traps_in_vms_of_their_own: "chain.traps_apart",
     configuration: "configuration",
     contexts: "contexts",
-    expressions: "expressions",
     foreign_functions: "foreign",
     grpc: "grpc",
     grpc_that_fails: "grpc.failing",
     headers: "headers",
     headers_that_the_gateway_adds: "headers.added",
     headers_from_a_malformed_blob: "headers.malformed",
-    keys: "keys",
     lengths: "lengths",
     limiter: "limiter",
     memory: "memory",
@@ -62,7 +61,6 @@ cases! {
     resumes: "resumes",
     resumes_where_headers_are_held_alone: "resumes.iteration",
     shared_data: "shared_data",
-    signatures: "signatures",
     sizes: "sizes",
     sizes_over_http2: "sizes.http2",
     surroundings: "surroundings",
@@ -88,7 +86,8 @@ fn an_answer_to_a_call_is_broken_off_beyond_32_mebibytes() {
         let mut case = Case::named("callouts").expect("the case");
         case.scenario.steps.truncate(1);
         case.scenario.steps[0].expect = Default::default();
-        case.scenario.clusters.get_mut("auth").expect("the cluster").body = "x".repeat(size);
+        let answer = Answer { body: "x".repeat(size), ..Answer::default() };
+        case.scenario.clusters.insert("auth".to_owned(), answer.into());
         if let Err(error) = case.compare() {
             panic!("{size} bytes: {error:#}");
         }

@@ -94,10 +94,6 @@ proxy_call_foreign_function compress x
 proxy_call_foreign_function uncompress x
 proxy_call_foreign_function uncompress _
 proxy_call_foreign_function declare_property _
-proxy_call_foreign_function set_envoy_filter_state _
-proxy_call_foreign_function expr_create %00
-proxy_call_foreign_function expr_evaluate x
-proxy_call_foreign_function expr_delete x
 ";
 
 /// Names that are looked for in every map.

@@ -1,7 +1,6 @@
 //! A scenario's filters in a real Envoy with one worker.
 
 use std::{
-    cell::Cell,
     collections::BTreeMap,
     fs::{self, File},
     io,
@@ -48,8 +47,6 @@ pub struct Envoy {
     /// The first filter as it was configured at the start.
     filter: Value,
     address: SocketAddr,
-    /// Requests that were sent.
-    requests: Cell<usize>,
     clusters: BTreeMap<String, Upstream>,
 }
 
@@ -114,7 +111,7 @@ impl Envoy {
         let mut configs = vec![cluster("upstream", upstream.address(), false)];
         let servers = clusters.iter().zip(scenario.clusters.values());
         configs.extend(
-            servers.map(|((name, server), answer)| cluster(name, server.address(), answer.is_grpc())),
+            servers.map(|((name, server), answers)| cluster(name, server.address(), answers.are_grpc())),
         );
         let mut chain = Vec::new();
         for (index, ChainedFilter { wasm, plugin, any, .. }) in filters.iter().enumerate() {
@@ -172,17 +169,7 @@ impl Envoy {
             fs::read_to_string(folder.path().join("admin")).ok()?.trim().parse().ok()
         })?;
         let address = until("Envoy's listener", START, || listening(admin))?;
-        let requests = Cell::new(0);
-        Ok(Self { process, folder, admin, upstream, filter: first, address, requests, clusters })
-    }
-
-    /// The response-code details of the last request.
-    pub(super) fn details(&self) -> Result<String, AgainstError> {
-        until("a line of Envoy's access log", VERDICT, || {
-            let lines = self.process.lines();
-            let mut details = lines.iter().filter_map(|line| line.strip_prefix(ACCESS));
-            details.nth(self.requests.get().checked_sub(1)?).map(str::to_owned)
-        })
+        Ok(Self { process, folder, admin, upstream, filter: first, address, clusters })
     }
 
     /// All that it has logged.
@@ -209,10 +196,6 @@ fn listening(admin: SocketAddr) -> Option<SocketAddr> {
 impl Contender for Envoy {
     fn address(&self) -> SocketAddr {
         self.address
-    }
-
-    fn count(&self) {
-        self.requests.set(self.requests.get() + 1);
     }
 
     fn upstream(&self) -> &Upstream {
@@ -247,6 +230,15 @@ impl Contender for Envoy {
         let _ = client::fetch(self.admin, Method::POST, "/quitquitquit");
         until("the end of Envoy", VERDICT, || self.process.has_ended().then_some(()))?;
         Ok(self.log())
+    }
+
+    fn details(&self, request: usize) -> Result<Option<String>, AgainstError> {
+        let details = until("a line of Envoy's access log", VERDICT, || {
+            let lines = self.process.lines();
+            let mut details = lines.iter().filter_map(|line| line.strip_prefix(ACCESS));
+            details.nth(request.checked_sub(1)?).map(str::to_owned)
+        })?;
+        Ok(Some(details))
     }
 
     fn metric(&self, name: &str) -> Option<u64> {

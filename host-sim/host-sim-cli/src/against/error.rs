@@ -2,9 +2,7 @@
 
 use std::{io, net::SocketAddr, path::PathBuf};
 
-use host_sim::{ConfigurationError, LoadError};
-
-use crate::gateway::GatewayError;
+use crate::{gateway::GatewayError, scenario::ScenarioError};
 
 /// A scenario that cannot be compared with what an Envoy does.
 #[derive(Debug, thiserror::Error)]
@@ -63,12 +61,9 @@ pub enum AgainstError {
     /// A request or an answer of the scenario is none that HTTP has.
     #[error("the scenario has a message that HTTP cannot carry: {0}")]
     Message(String),
-    /// The configuration cannot be read.
+    /// The scenario cannot be run.
     #[error(transparent)]
-    Configuration(#[from] ConfigurationError),
-    /// The filter does not load in host-sim.
-    #[error(transparent)]
-    Load(#[from] LoadError),
+    Scenario(#[from] ScenarioError),
     /// host-sim does not serve.
     #[error(transparent)]
     Gateway(#[from] GatewayError),

@@ -11,7 +11,7 @@ mod envoy;
 mod error;
 mod pieces;
 mod program;
-mod seen;
+mod running;
 mod simulator;
 mod upstream;
 mod wait;
@@ -23,16 +23,12 @@ use serde_json::Value;
 
 use self::{
     comparable::obstacle,
-    seen::{Seen, called, send},
-    wait::until,
+    running::{Running, settle},
 };
 pub use self::{
     envoy::Envoy, error::AgainstError, program::Program, simulator::Simulator, upstream::Upstream,
 };
-use crate::scenario::{self, Call, Check, Expect, Masks, Miss, Scenario, Step};
-
-/// How long both gateways may take to come to the same log, calls and counters.
-const SETTLING: Duration = Duration::from_secs(5);
+use crate::scenario::{Answers, Call, Masks, Report, Scenario, Step, StepReport, Taking};
 
 /// How long a client waits for an answer beyond the time that the upstream may take.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -66,31 +62,10 @@ pub struct Settings<'a> {
     pub masked: &'a [&'a str],
 }
 
-/// What became of a step.
-#[derive(Debug, Clone, Default)]
-pub struct Compared {
-    /// What Envoy did otherwise than host-sim (as expected), or otherwise than the scenario expects.
-    pub differences: Vec<Miss>,
-    /// What could not be compared, and why.
-    pub not_comparable: Vec<String>,
-}
-
-/// What became of a scenario.
-#[derive(Debug, Clone)]
-pub struct Comparison {
-    /// Differences between the logs of the start.
-    pub start: Vec<Miss>,
-    /// The steps, in order.
-    pub steps: Vec<Compared>,
-}
-
 /// A gateway with a filter, in front of a scenario's upstream.
 pub trait Contender {
     /// Where it listens.
     fn address(&self) -> SocketAddr;
-
-    /// A request is about to be sent.
-    fn count(&self) {}
 
     /// The server that requests are forwarded to.
     fn upstream(&self) -> &Upstream;
@@ -108,6 +83,14 @@ pub trait Contender {
     fn end(self) -> Result<Vec<String>, AgainstError>
     where
         Self: Sized;
+
+    /// The response-code details of the request that was sent as this one, counted from 1; none where they are not told.
+    ///
+    /// # Errors
+    /// When the gateway does not say so in time.
+    fn details(&self, _request: usize) -> Result<Option<String>, AgainstError> {
+        Ok(None)
+    }
 
     /// The value of a counter or a gauge.
     fn metric(&self, name: &str) -> Option<u64>;
@@ -130,14 +113,15 @@ pub fn ask(gateway: &impl Contender, call: &Call, patience: Duration) -> Result<
 /// How long the upstream may take: longer than its slowest answer, as far as Envoy's default allows.
 fn response_timeout(scenario: &Scenario) -> Duration {
     let own = scenario.steps.iter().filter_map(|step| step.upstream.as_ref());
-    let answers = own.chain([&scenario.upstream]).flat_map(scenario::Answer::in_order);
+    let answers = own.chain([&scenario.upstream]).flat_map(Answers::iter);
     let slowest = answers.filter_map(|answer| Some(answer.after?.unsigned_abs())).max().unwrap_or_default();
     let (least, greatest) = RESPONSE_TIMEOUTS;
     // Envoy takes whole seconds.
     Duration::from_secs((least + slowest).as_secs()).min(greatest)
 }
 
-/// Runs a scenario in host-sim and in Envoy, and compares what they do.
+/// Runs a scenario in host-sim and in Envoy, and reports what Envoy does otherwise: how it differs from host-sim, and from what is
+/// expected. A difference at the start is a step of its own, after the scenario's.
 ///
 /// # Errors
 /// When a gateway does not start, or HTTP cannot carry a message of the scenario. Differences are not errors.
@@ -146,222 +130,51 @@ pub fn compare(
     filters: &[ChainedFilter],
     program: &Program,
     settings: Settings<'_>,
-) -> Result<Comparison, AgainstError> {
-    let mut comparison = Comparison { start: Vec::new(), steps: Vec::new() };
+) -> Result<Report, AgainstError> {
+    let left_out = |why: String| StepReport { not_comparable: vec![why], ..StepReport::default() };
+    let mut report = Report::default();
     if scenario.since > program.version() {
         let why = format!("the scenario is about Envoy {} and later", scenario.since);
-        let not_comparable = Compared { not_comparable: vec![why], ..Compared::default() };
-        comparison.steps = vec![not_comparable; scenario.steps.len()];
-        return Ok(comparison);
+        report.steps = scenario.steps.iter().map(|_| left_out(why.clone())).collect();
+        return Ok(report);
     }
     let masks = Masks::new(settings.masked);
-    let mut pair = Pair {
-        simulator: Simulator::start(scenario, filters, program.version())?,
-        envoy: Envoy::start(scenario, filters, program)?,
-        base: settings.base,
-        masks: &masks,
-        patience: response_timeout(scenario) + PATIENCE,
-        marks: (0, 0),
-        told: (Vec::new(), Vec::new()),
-    };
-    comparison.start = pair.settle("log of the start", false, &Expect::default()).into_iter().collect();
+    let mut simulator = Simulator::start(scenario, filters, program.version())?;
+    let mut envoy = Envoy::start(scenario, filters, program)?;
+    let patience = response_timeout(scenario) + PATIENCE;
+    let mut both =
+        [Running::new(&mut simulator, &masks, patience), Running::new(&mut envoy, &masks, patience)];
+    let start = Step { name: Some("the start of the filters".to_owned()), ..Step::default() };
+    let taken = both.each_ref().map(|_| Taking::new(0, &masks));
+    let start = finish(&mut both, taken, &start, &masks)?;
     let mut stopped = None;
     for (index, step) in scenario.steps.iter().enumerate() {
-        let mut compared = Compared::default();
-        if let Some(stopped) = stopped {
-            let why = format!("Envoy has not taken step {stopped}, which comes before this one");
-            compared.not_comparable.push(why);
+        report.steps.push(if let Some(stopped) = stopped {
+            left_out(format!("Envoy has not taken step {stopped}, which comes before this one"))
         } else if let Some(why) = obstacle(step) {
-            compared.not_comparable.push(why);
             stopped = Some(index + 1);
+            left_out(why)
         } else {
-            pair.take(step, &mut compared)?;
-        }
-        comparison.steps.push(compared);
-    }
-    Ok(comparison)
-}
-
-/// Both gateways.
-struct Pair<'a> {
-    simulator: Simulator,
-    envoy: Envoy,
-    base: &'a Path,
-    masks: &'a Masks<'a>,
-    patience: Duration,
-    /// Lines of each log that were compared.
-    marks: (usize, usize),
-    /// Lines of each log since the last request: what takes time by itself may have begun before its step.
-    told: (Vec<String>, Vec<String>),
-}
-
-impl<'a> Pair<'a> {
-    fn take(&mut self, step: &Step, compared: &mut Compared) -> Result<(), AgainstError> {
-        let expect = &step.expect;
-        if step.upstream.is_some() {
-            self.simulator.upstream().answer(step.upstream.as_ref())?;
-            self.envoy.upstream().answer(step.upstream.as_ref())?;
-        }
-        let (mut left, mut right) = (Check::new(self.masks), Check::new(self.masks));
-        if step.request.is_some() {
-            let mut asked = (Vec::new(), Vec::new());
-            for time in 1..=step.repeat.unwrap_or(1) {
-                let seen = self.ask(step)?;
-                let (here, there) = (seen.0.lines(self.masks), seen.1.lines(self.masks));
-                if here != there {
-                    compared.differ(&format!("request {time}"), &here, &there);
-                }
-                left.seen(expect, &seen.0.checked());
-                right.seen(expect, &seen.1.checked());
-                asked.0.extend(seen.0.asked);
-                asked.1.extend(seen.1.asked);
-                self.details(expect, &mut right)?;
+            let mut taken = both.each_ref().map(|_| Taking::new(index + 1, &masks));
+            for (running, taking) in both.iter_mut().zip(&mut taken) {
+                taking.act(running, step, settings.base)?;
             }
-            if let Some(expected) = &expect.callouts {
-                left.callouts(expected, &called(&asked.0));
-                right.callouts(expected, &called(&asked.1));
-            }
-        }
-        if let Some(given) = &step.update {
-            let configuration = scenario::configured(given, self.base)?.configuration;
-            let expected = expect.refused.unwrap_or(false);
-            let word = |taken| if taken { "taken" } else { "refused" };
-            for (misses, taken) in [
-                (&mut left, self.simulator.update(&configuration)?),
-                (&mut right, self.envoy.update(&configuration)?),
-            ] {
-                if taken == expected {
-                    misses.miss("update", word(!expected), word(taken));
-                }
-            }
-        }
-        if let Some(by) = step.advance {
-            wait::pass(by.unsigned_abs())?;
-        }
-        self.simulator.upstream().answer(None)?;
-        self.envoy.upstream().answer(None)?;
-        // Contexts on several threads log in any order.
-        let in_order = step.request.is_some();
-        compared.differences.extend(self.settle("log", in_order, expect));
-        left.log(expect, &lines(&self.told.0));
-        right.log(expect, &lines(&self.told.1));
-        if in_order {
-            self.told = (Vec::new(), Vec::new());
-        }
-        self.metrics(expect, &mut left, &mut right);
-        if expect.shared_data_entries_at_most.is_some() {
-            let why = "shared_data_entries_at_most: Envoy does not show its shared data";
-            compared.not_comparable.push(why.to_owned());
-        }
-        compared.judge(&left, &right);
-        Ok(())
-    }
-
-    /// Sends a step's request to both.
-    fn ask(&self, step: &Step) -> Result<(Seen, Seen), AgainstError> {
-        let Some(call) = &step.request else {
-            return Err(AgainstError::message("a step without a request"));
-        };
-        let ends = step.expect.ends.unwrap_or(true);
-        let mut left = send(&self.simulator, call, ends, self.patience)?;
-        let mut right = send(&self.envoy, call, ends, self.patience)?;
-        // A call may outlive the request that it was made for. Whether both make the same calls is the question.
-        let _ = until("the calls", SETTLING, || {
-            left.hear(&self.simulator);
-            right.hear(&self.envoy);
-            left.has_the_calls_of(&right, self.masks).then_some(())
+            finish(&mut both, taken, step, &masks)?
         });
-        Ok((left, right))
     }
-
-    /// Looks at what only Envoy's access log says.
-    fn details(&self, expect: &Expect, check: &mut Check<'_>) -> Result<(), AgainstError> {
-        const FROM_UPSTREAM: &str = "via_upstream";
-        if expect.details.is_none() && expect.local_reply.is_none() {
-            return Ok(());
-        }
-        let found = self.envoy.details()?;
-        check.compare("local_reply", expect.local_reply, found != FROM_UPSTREAM);
-        check.compare("details", expect.details.as_ref(), &found);
-        Ok(())
-    }
-
-    fn metrics(&self, expect: &Expect, left: &mut Check<'a>, right: &mut Check<'a>) {
-        let contenders: [(&dyn Contender, _); 2] = [(&self.simulator, left), (&self.envoy, right)];
-        for (contender, check) in contenders {
-            for (name, expected) in &expect.metrics {
-                // What is found at the end counts.
-                let _ =
-                    until("a metric", SETTLING, || (contender.metric(name) == Some(*expected)).then_some(()));
-                let found = contender.metric(name);
-                let found = found.map_or_else(|| "no such metric".to_owned(), |found| found.to_string());
-                check.compare(&format!("metrics.{name}"), Some(expected.to_string()), found);
-            }
-        }
-    }
-
-    /// Waits until both logs are alike and have all that is expected, and returns how they differ after that.
-    fn settle(&mut self, what: &str, in_order: bool, expect: &Expect) -> Option<Miss> {
-        let fresh = |contender: &dyn Contender, mark: usize| {
-            let mut log = contender.log();
-            log.split_off(mark.min(log.len()))
-        };
-        let both = || (fresh(&self.simulator, self.marks.0), fresh(&self.envoy, self.marks.1));
-        let masks = self.masks;
-        let shown = |log: &[String]| {
-            let mut lines: Vec<_> = log.iter().map(|line| masks.hide(line)).collect();
-            if !in_order {
-                lines.sort_unstable();
-            }
-            lines
-        };
-        // Whether they come to agree is the question.
-        let _ = until("the logs", SETTLING, || {
-            let (left, right) = both();
-            let mut check = Check::new(masks);
-            check.log(expect, &lines(self.told.1.iter().chain(&right)));
-            (shown(&left) == shown(&right) && check.misses.is_empty()).then_some(())
-        });
-        let (left, right) = both();
-        self.marks = (self.marks.0 + left.len(), self.marks.1 + right.len());
-        let mut compared = Compared::default();
-        let (here, there) = (shown(&left), shown(&right));
-        if here != there {
-            compared.differ(what, &here, &there);
-        }
-        self.told.0.extend(left);
-        self.told.1.extend(right);
-        compared.differences.pop()
-    }
+    report.steps.extend(Some(start).filter(|start| !start.misses.is_empty()));
+    Ok(report)
 }
 
-fn lines<'l>(log: impl IntoIterator<Item = &'l String>) -> Vec<&'l str> {
-    log.into_iter().map(String::as_str).collect()
-}
-
-impl Compared {
-    fn differ(&mut self, what: &str, left: &[String], right: &[String]) {
-        let what = format!("{what}: - host-sim, + Envoy");
-        self.differences.push(Miss { what, expected: left.join("\n"), found: right.join("\n") });
-    }
-
-    /// Adds what Envoy missed. What host-sim missed in the same way says nothing about a difference between them.
-    fn judge(&mut self, left: &Check<'_>, right: &Check<'_>) {
-        for miss in &right.misses {
-            let Miss { what, expected, found } = miss;
-            if left.misses.contains(miss) {
-                let why = format!(
-                    "{what}: expected {expected:?}; over sockets and on the real clock, host-sim and Envoy both have {found:?}"
-                );
-                if !self.not_comparable.contains(&why) {
-                    self.not_comparable.push(why);
-                }
-                continue;
-            }
-            let miss = Miss { what: format!("{what} in Envoy"), ..miss.clone() };
-            if !self.differences.contains(&miss) {
-                self.differences.push(miss);
-            }
-        }
-    }
+/// Ends a step in both, once they have come to the same or do not, and reports how they differ.
+fn finish(
+    both: &mut [Running<'_>; 2],
+    [here, there]: [Taking<'_>; 2],
+    step: &Step,
+    masks: &Masks<'_>,
+) -> Result<StepReport, AgainstError> {
+    settle(both, step, masks);
+    let [simulator, envoy] = both;
+    let here = here.finish(simulator, step)?;
+    Ok(here.against(there.finish(envoy, step)?, step.request.is_some(), masks))
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
-use host_sim::{Clock, EnvoyVersion, Flavour, Host, Logs};
+use host_sim::{Clock, EnvoyVersion, Flavour, Host, Logs, MetricValue};
 use http::Uri;
 
 use super::{AgainstError, CONFIGURED, ChainedFilter, Contender, response_timeout, upstream::Upstream};
@@ -90,8 +90,8 @@ impl Contender for Simulator {
     fn metric(&self, name: &str) -> Option<u64> {
         let metrics = self.gateway.host().metrics().all();
         metrics.into_iter().find(|(found, _)| found == name).and_then(|(_, value)| match value {
-            host_sim::MetricValue::Counter(value) | host_sim::MetricValue::Gauge(value) => Some(value),
-            host_sim::MetricValue::Histogram(_) => None,
+            MetricValue::Counter(value) | MetricValue::Gauge(value) => Some(value),
+            MetricValue::Histogram(_) => None,
         })
     }
 

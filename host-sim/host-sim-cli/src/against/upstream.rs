@@ -25,9 +25,8 @@ use tokio::{
 use super::{
     AgainstError,
     pieces::{Pieces, header_map},
-    seen::{Fields, Message, fields},
 };
-use crate::scenario::{Answer, Masks, Sequence};
+use crate::scenario::{Answer, Answers, Fields, Masks, Message, Sequence};
 
 /// Requests that are kept, the newest.
 const KEPT: usize = 1000;
@@ -103,8 +102,8 @@ impl Prepared {
         })
     }
 
-    fn sequence(answer: &Answer) -> Result<Sequence<Self>, AgainstError> {
-        Ok(Sequence::new(answer.in_order().map(Self::of).collect::<Result<_, _>>()?))
+    fn sequence(answers: &Answers) -> Result<Sequence<Self>, AgainstError> {
+        Ok(Sequence::new(answers.iter().map(Self::of).collect::<Result<_, _>>()?))
     }
 }
 
@@ -113,13 +112,13 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 impl Upstream {
-    /// Starts one that gives `answer`, and then those that follow it.
+    /// Starts one that gives these answers.
     ///
     /// # Errors
     /// When an answer is none that HTTP has, or it cannot listen.
-    pub fn start(answer: &Answer) -> Result<Self, AgainstError> {
+    pub fn start(answers: &Answers) -> Result<Self, AgainstError> {
         let refused = AgainstError::system("an upstream");
-        let answers = Prepared::sequence(answer)?;
+        let answers = Prepared::sequence(answers)?;
         let state = Arc::new(Mutex::new(State { answers, of_step: None, requests: VecDeque::new() }));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(&refused)?;
@@ -131,9 +130,9 @@ impl Upstream {
 
     /// Starts one for each answer.
     pub(super) fn start_all(
-        answers: &BTreeMap<String, Answer>,
+        answers: &BTreeMap<String, Answers>,
     ) -> Result<BTreeMap<String, Self>, AgainstError> {
-        answers.iter().map(|(name, answer)| Ok((name.clone(), Self::start(answer)?))).collect()
+        answers.iter().map(|(name, answers)| Ok((name.clone(), Self::start(answers)?))).collect()
     }
 
     /// Where it listens.
@@ -142,9 +141,9 @@ impl Upstream {
         self.address
     }
 
-    /// Gives this answer, and those that follow it, in place of the usual ones; `None` ends that.
-    pub(super) fn answer(&self, answer: Option<&Answer>) -> Result<(), AgainstError> {
-        lock(&self.state).of_step = answer.map(Prepared::sequence).transpose()?;
+    /// Gives these answers in place of the usual ones; `None` ends that.
+    pub(super) fn answer(&self, answers: Option<&Answers>) -> Result<(), AgainstError> {
+        lock(&self.state).of_step = answers.map(Prepared::sequence).transpose()?;
         Ok(())
     }
 
@@ -222,6 +221,16 @@ async fn serve(
         response.headers_mut().insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
     Ok(response)
+}
+
+/// Headers by name, each with its lines.
+pub(super) fn fields(headers: &HeaderMap) -> Fields {
+    let mut fields = Fields::new();
+    for (name, value) in headers {
+        let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+        fields.entry(name.as_str().to_owned()).or_default().push(value);
+    }
+    fields
 }
 
 /// The headers of a request with its pseudo-headers, over either version of HTTP.

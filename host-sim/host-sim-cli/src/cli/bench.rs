@@ -6,7 +6,7 @@ use clap::Args;
 use host_sim::{Clock, Host, LogLevel, Request, Response};
 use host_sim_cli::failure::Failure;
 
-use super::{Filter, load, print, print_warning};
+use super::{Filter, print, print_warning};
 
 /// Requests between two looks at the clock.
 const BATCH: u64 = 1000;
@@ -44,13 +44,13 @@ fn header(text: &str) -> Result<(String, String), String> {
 
 impl Bench {
     pub(super) fn run(self) -> Result<(), Failure> {
-        let chain = self.filter.chain()?;
+        let (module, plugin) = self.filter.load()?;
         let clock = Clock::real();
         let builder = self.filter.builder()?.workers(self.workers.into()).clock(clock.clone());
         // Envoy's level unless another one is chosen.
         let builder = builder.log_level(LogLevel::Info);
         let mut host = builder.system_randomness().without_records().on_log(print_warning).build();
-        load(&mut host, &chain).map_err(|error| Failure::Missed(error.to_string()))?;
+        host.load(&module, plugin).map_err(|error| Failure::Missed(error.to_string()))?;
         let mut request = Request::new(self.method.clone(), self.path.clone());
         for (name, value) in self.headers.clone() {
             request = request.header(name, value);

@@ -2,32 +2,31 @@
 
 use std::{
     cell::OnceCell,
-    collections::BTreeMap,
     path::{Path, PathBuf},
 };
 
 use clap::{Args, ValueEnum};
 use host_sim::{
-    Builder, Compiler, EnvoyVersion, FailurePolicy, Flavour, Host, LoadError, Module, Plugin, configuration,
+    Builder, Compiler, EnvoyVersion, FailurePolicy, Flavour, Host, Module, Plugin, configuration,
 };
 use host_sim_cli::{failure::Failure, setup};
 use serde_json::Value as Json;
 
 use super::print_beside;
 
-/// The filter and how it is configured; or several filters, which requests pass in the order in which they are given.
+/// The filter and how it is configured.
 #[derive(Debug, Args)]
 pub(super) struct Filter {
-    /// The filter's module; given several times, one after the other in a chain
-    #[arg(long, value_name = "FILE", required = true)]
-    wasm: Vec<PathBuf>,
-    /// Its configuration: JSON, YAML, or an Envoy configuration that holds the filter, whatever the file is named, or - for the
-    /// standard input; one for each filter, or one for all
+    /// The filter's module
     #[arg(long, value_name = "FILE")]
-    pub(super) config: Vec<PathBuf>,
-    /// Which filter, where the Envoy configuration holds several: its name, or its number counted from 1; one for each filter
+    pub(super) wasm: PathBuf,
+    /// Its configuration: JSON, YAML, or an Envoy configuration that holds the filter, whatever the file is named, or - for the
+    /// standard input
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Which filter, where the Envoy configuration holds several: its name, or its number counted from 1
     #[arg(long, value_name = "NAME", requires = "config")]
-    plugin: Vec<String>,
+    plugin: Option<String>,
     /// The vm_id; overrides the configuration's
     #[arg(long, value_name = "ID")]
     vm_id: Option<String>,
@@ -63,20 +62,6 @@ enum Policy {
     Reload,
 }
 
-/// Loads filters into a host, in their order.
-pub(super) fn load(host: &mut Host, chain: &[(Module, Plugin)]) -> Result<(), LoadError> {
-    host.load_chain(chain.iter().map(|(module, plugin)| (module, plugin.clone())))
-}
-
-/// The value for a filter of several: its own, or the one that is for all.
-fn of<T>(values: &[T], filter: usize) -> Option<&T> {
-    if values.len() == 1 { values.first() } else { values.get(filter) }
-}
-
-fn compile(file: &Path, compiler: Compiler) -> Result<Module, Failure> {
-    Ok(setup::module(file, compiler, print_beside)?)
-}
-
 impl Filter {
     /// The Envoy to behave like.
     pub(super) fn version(&self) -> Result<EnvoyVersion, Failure> {
@@ -96,7 +81,7 @@ impl Filter {
     /// As [`builder`](Self::builder), like this gateway.
     pub(super) fn builder_of(&self, flavour: Flavour) -> Result<Builder, Failure> {
         let mut builder = Host::builder().flavour(flavour);
-        for path in &self.config {
+        if let Some(path) = &self.config {
             builder = setup::in_surroundings(builder, &self.bytes(path)?);
         }
         Ok(self
@@ -120,44 +105,14 @@ impl Filter {
         }
     }
 
-    /// The files of modules and configurations, which may change.
+    /// The files of module and configuration, which may change.
     pub(super) fn files(&self) -> Vec<PathBuf> {
-        self.wasm.iter().chain(&self.config).filter(|path| !is_stdin(path)).cloned().collect()
+        std::iter::once(&self.wasm).chain(&self.config).filter(|path| !is_stdin(path)).cloned().collect()
     }
 
-    /// The filters in their order.
-    pub(super) fn chain(&self) -> Result<Vec<(Module, Plugin)>, Failure> {
-        self.chain_by(Compiler::default())
-    }
-
-    /// As [`chain`](Self::chain), the modules compiled by `compiler`.
-    fn chain_by(&self, compiler: Compiler) -> Result<Vec<(Module, Plugin)>, Failure> {
-        let counts = [self.wasm.len(), self.config.len(), self.plugin.len()];
-        let filters = counts.into_iter().max().unwrap_or(0);
-        if counts.into_iter().any(|count| count > 1 && count != filters) {
-            return Err(Failure::Unusable(format!(
-                "{filters} filters need --wasm, --config and --plugin once for all of them or {filters} times: they \
-                 were given {} times",
-                counts.map(|count| count.to_string()).join(", ")
-            )));
-        }
-        let mut modules: BTreeMap<&Path, Module> = BTreeMap::new();
-        let mut chain = Vec::new();
-        for filter in 0..filters {
-            let Some(file) = of(&self.wasm, filter) else { continue };
-            let module = match modules.get(file.as_path()) {
-                Some(module) => module.clone(),
-                None => modules.entry(file).or_insert(compile(file, compiler)?).clone(),
-            };
-            chain.push((module, self.plugin(filter)?));
-        }
-        Ok(chain)
-    }
-
-    /// The file of the first filter's module.
-    #[cfg(feature = "scenarios")]
-    pub(super) fn first_module(&self) -> &Path {
-        self.wasm.first().map_or(Path::new(""), PathBuf::as_path)
+    /// The module and how it is configured.
+    pub(super) fn load(&self) -> Result<(Module, Plugin), Failure> {
+        Ok((setup::module(&self.wasm, Compiler::default(), print_beside)?, self.configured()?))
     }
 
     /// Whether requests have properties of the command's.
@@ -166,20 +121,9 @@ impl Filter {
         !self.properties.is_empty()
     }
 
-    /// The filter, where a command takes one alone.
-    #[cfg(feature = "scenarios")]
-    pub(super) fn only(&self, compiler: Compiler) -> Result<(Module, Plugin), Failure> {
-        let mut chain = self.chain_by(compiler)?;
-        let several = chain.len() > 1;
-        chain.pop().filter(|_| !several).ok_or_else(|| {
-            Failure::Unusable("one filter is run: a scenario names those after it under \"then\"".to_owned())
-        })
-    }
-
-    fn plugin(&self, filter: usize) -> Result<Plugin, Failure> {
-        let name = of(&self.plugin, filter).map(String::as_str);
-        let mut plugin = match of(&self.config, filter) {
-            Some(path) => configuration::parse(&self.bytes(path)?, name)
+    fn configured(&self) -> Result<Plugin, Failure> {
+        let mut plugin = match &self.config {
+            Some(path) => configuration::parse(&self.bytes(path)?, self.plugin.as_deref())
                 .map_err(|error| Failure::from(error).about(path.display()))?,
             None => Plugin::default(),
         };

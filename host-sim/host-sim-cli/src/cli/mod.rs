@@ -16,7 +16,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use host_sim::{LogLevel, LogLine, TracedCallback};
 use host_sim_cli::failure::Failure;
 
-use self::filter::{Filter, load};
+use self::filter::Filter;
 
 /// Runs, checks and serves proxy-wasm HTTP filters without a gateway.
 #[derive(Debug, Parser)]

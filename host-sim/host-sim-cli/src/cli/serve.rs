@@ -24,8 +24,6 @@ use super::{Filter, Trace, log_level, print, print_beside, print_log};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   host-sim serve --wasm filter.wasm --config limits.json --listen 127.0.0.1:8080 --upstream http://127.0.0.1:3000
-  host-sim serve --wasm auth.wasm --config auth.json --wasm limits.wasm --config limits.json --listen 127.0.0.1:8080 \\
-      --upstream http://127.0.0.1:3000
   host-sim serve --wasm filter.wasm --config envoy.yaml --listen 127.0.0.1:0 --upstream http://127.0.0.1:3000 \\
       --workers 4 --cluster backend=http://127.0.0.1:3001 --admin 127.0.0.1:0
   host-sim serve --wasm filter.wasm --config limits.json --listen 127.0.0.1:8080 --upstream http://127.0.0.1:3000 \\
@@ -83,14 +81,13 @@ fn not_loaded(error: LoadError) -> Failure {
     }
 }
 
-/// Loads the filters again whenever their files change.
+/// Loads the filter again whenever its files change.
 async fn follow(filter: &Filter, mut files: Files, gateway: &mut Gateway) {
     loop {
         files.changed().await;
-        let loaded = filter.chain().and_then(|chain| {
-            let filters = chain.iter().map(|(module, plugin)| (module, plugin.clone()));
-            gateway.replace_chain(filters).map_err(not_loaded)
-        });
+        let loaded = filter
+            .load()
+            .and_then(|(module, plugin)| gateway.replace_chain([(&module, plugin)]).map_err(not_loaded));
         match loaded {
             Ok(()) => print("reloaded"),
             Err(error) => {
@@ -107,7 +104,7 @@ impl Serve {
     pub(super) fn run(self) -> Result<(), Failure> {
         // As they are before they are read: what changes after that is read again.
         let files = self.watch.then(|| Files::new(self.filter.files()));
-        let chain = self.filter.chain()?;
+        let (module, plugin) = self.filter.load()?;
         let processors = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let access_log = self.access_log.as_ref().map(access_log).transpose()?;
         let recent = self.admin.map(|_| Recent::default());
@@ -143,11 +140,11 @@ impl Serve {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         // Signals are caught from before the first connection on, so that none ends the process unasked.
         let mut signal = runtime.block_on(async { Stop::new() })?;
-        let filters = chain.iter().map(|(module, plugin)| (module, plugin.clone()));
-        let mut gateway = Gateway::start(host, filters, options).map_err(|error| match error {
-            GatewayError::Load(error) => not_loaded(error),
-            other => other.into(),
-        })?;
+        let mut gateway =
+            Gateway::start(host, [(&module, plugin)], options).map_err(|error| match error {
+                GatewayError::Load(error) => not_loaded(error),
+                other => other.into(),
+            })?;
         print(format_args!("listening on http://{}", gateway.address()));
         if let Some(admin) = gateway.admin_address() {
             print(format_args!("admin on http://{admin}"));

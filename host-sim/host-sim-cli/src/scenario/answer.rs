@@ -10,7 +10,10 @@ use host_sim::Response;
 use jiff::SignedDuration;
 use serde::{
     Deserialize, Deserializer,
-    de::{Error, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
+    de::{
+        Error, MapAccess, SeqAccess, Visitor,
+        value::{MapAccessDeserializer, SeqAccessDeserializer},
+    },
 };
 
 use super::message::message;
@@ -38,9 +41,6 @@ message! {
         /// Instead of an answer: there is none, until the filter's time-out or the route's.
         #[serde(default)]
         pub never: bool,
-        /// What is answered after it, in order; the last goes on. A list of answers is its first with the others here.
-        #[serde(default)]
-        pub then: Vec<Answer>,
     }
 }
 
@@ -63,7 +63,6 @@ impl Default for Answer {
             reset: false,
             malformed: false,
             never: false,
-            then: Vec::new(),
         }
     }
 }
@@ -72,11 +71,6 @@ impl Answer {
     /// Whether it is one of gRPC.
     pub fn is_grpc(&self) -> bool {
         self.grpc_message.is_some() || self.grpc_status.is_some()
-    }
-
-    /// This answer and those that follow it.
-    pub(crate) fn in_order(&self) -> impl Iterator<Item = &Self> {
-        std::iter::once(self).chain(&self.then)
     }
 
     /// The response that it describes.
@@ -123,8 +117,8 @@ impl<T: Clone> Sequence<T> {
 }
 
 impl Sequence {
-    pub(super) fn of(answer: &Answer) -> Self {
-        Self::new(answer.in_order().map(Answer::response).collect())
+    pub(super) fn of(answers: &Answers) -> Self {
+        Self::new(answers.iter().map(Answer::response).collect())
     }
 
     pub(super) fn next_response(&self) -> Response {
@@ -132,53 +126,61 @@ impl Sequence {
     }
 }
 
-/// An answer, or a list of them.
-struct InOrder(Answer);
+/// Answers, in their order; the last goes on.
+#[derive(Debug, Clone)]
+pub struct Answers(Vec<Answer>);
 
-impl<'de> Deserialize<'de> for InOrder {
+impl Answers {
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Answer> {
+        self.0.iter()
+    }
+
+    /// Whether they are those of a service of gRPC.
+    pub fn are_grpc(&self) -> bool {
+        self.0.iter().any(Answer::is_grpc)
+    }
+}
+
+impl From<Answer> for Answers {
+    fn from(answer: Answer) -> Self {
+        Self(vec![answer])
+    }
+}
+
+impl Default for Answers {
+    fn default() -> Self {
+        Answer::default().into()
+    }
+}
+
+/// An answer, or a list of them.
+impl<'de> Deserialize<'de> for Answers {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct OneOrMore;
 
         impl<'de> Visitor<'de> for OneOrMore {
-            type Value = InOrder;
+            type Value = Answers;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an answer, as in {status: 200}, or a list of answers")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<InOrder, A::Error> {
-                Answer::deserialize(MapAccessDeserializer::new(map)).map(InOrder)
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Answers, A::Error> {
+                Answer::deserialize(MapAccessDeserializer::new(map)).map(Answers::from)
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<InOrder, A::Error> {
-                let mut first: Answer =
-                    list.next_element()?.ok_or_else(|| A::Error::custom("a list without an answer"))?;
-                while let Some(answer) = list.next_element()? {
-                    first.then.push(answer);
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Answers, A::Error> {
+                let answers = Vec::deserialize(SeqAccessDeserializer::new(list))?;
+                if answers.is_empty() {
+                    return Err(A::Error::custom("a list without an answer"));
                 }
-                Ok(InOrder(first))
+                Ok(Answers(answers))
             }
         }
 
         deserializer.deserialize_any(OneOrMore)
     }
-}
-
-pub(super) fn in_order<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Answer, D::Error> {
-    InOrder::deserialize(deserializer).map(|InOrder(answer)| answer)
-}
-
-pub(super) fn perhaps_in_order<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<Answer>, D::Error> {
-    in_order(deserializer).map(Some)
-}
-
-pub(super) fn each_in_order<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<BTreeMap<String, Answer>, D::Error> {
-    let answers = BTreeMap::<String, InOrder>::deserialize(deserializer)?;
-    Ok(answers.into_iter().map(|(name, InOrder(answer))| (name, answer)).collect())
 }
 
 /// A time with its unit; of a bare number it says what to write.
@@ -239,13 +241,11 @@ mod tests {
     #[test]
     fn answers_come_in_their_order_and_the_last_goes_on() {
         let statuses = |text: &str| -> Vec<u16> {
-            let InOrder(answer) = serde_saphyr::from_str(text).unwrap();
-            let sequence = Sequence::of(&answer);
+            let sequence = Sequence::of(&serde_saphyr::from_str(text).unwrap());
             (0..4).map(|_| sequence.next_response().status()).collect()
         };
         assert_eq!(statuses("{status: 201}"), [201, 201, 201, 201]);
         assert_eq!(statuses("[{status: 500}, {}, {status: 404}]"), [500, 200, 404, 404]);
-        assert_eq!(statuses("{status: 500, then: [{status: 200}]}"), [500, 200, 200, 200]);
     }
 
     #[test]
@@ -260,7 +260,7 @@ mod tests {
             ("{after: soon}", "expected a time with its unit, as in 60s"),
         ];
         for (text, expected) in rows {
-            let error = serde_saphyr::from_str::<InOrder>(text).map(|_| ()).unwrap_err().to_string();
+            let error = serde_saphyr::from_str::<Answers>(text).map(|_| ()).unwrap_err().to_string();
             assert!(error.contains(expected), "{text}: {error}");
         }
     }

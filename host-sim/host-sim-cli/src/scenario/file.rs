@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::Value;
 
 use super::{
-    answer::{Answer, duration, each_in_order, in_order, perhaps_in_order},
+    answer::{Answers, duration},
     expect::Expect,
     message::message,
 };
@@ -47,16 +47,16 @@ pub struct Scenario {
     /// When it begins; 2026-01-01T00:00:00Z unless given.
     pub clock: Option<Timestamp>,
     /// What the upstream answers; 200 unless given. A list is answered in its order, and its last goes on.
-    #[serde(default, deserialize_with = "in_order")]
-    pub upstream: Answer,
+    #[serde(default)]
+    pub upstream: Answers,
     /// What happens when a VM fails, in place of what the configuration says.
     pub failure_policy: Option<FailurePolicy>,
     /// The host calls and callbacks that there are for the filter; all unless given.
     #[serde(default)]
     pub allowed_capabilities: BTreeSet<String>,
     /// Clusters that the filter can call, and what they answer, as for `upstream`.
-    #[serde(default, deserialize_with = "each_in_order")]
-    pub clusters: BTreeMap<String, Answer>,
+    #[serde(default)]
+    pub clusters: BTreeMap<String, Answers>,
     /// What happens, in order.
     pub steps: Vec<Step>,
 }
@@ -140,8 +140,7 @@ pub struct Step {
     /// Requests are sent at the same time.
     pub interleave: Option<Interleave>,
     /// What the upstream answers to the requests of this step, in place of the scenario's answer.
-    #[serde(deserialize_with = "perhaps_in_order")]
-    pub upstream: Option<Answer>,
+    pub upstream: Option<Answers>,
     /// Time goes by, and timers fire on the way: `60s`, `1h 30m`.
     #[serde(deserialize_with = "duration")]
     pub advance: Option<SignedDuration>,

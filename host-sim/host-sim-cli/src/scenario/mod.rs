@@ -22,28 +22,27 @@ mod check;
 mod error;
 mod expect;
 mod file;
-mod framings;
 mod mask;
 mod message;
 mod report;
 mod run;
-mod usage;
-mod watch;
+mod seen;
+mod simulator;
 
+pub(crate) use self::{
+    answer::Sequence,
+    check::Check,
+    mask::Masks,
+    report::log_lines,
+    run::{Taking, Target},
+    seen::{Called, Fields, Message, Seen, lines_of_calls},
+};
 pub use self::{
-    answer::Answer,
+    answer::{Answer, Answers},
     check::Miss,
     error::ScenarioError,
     expect::{Expect, ExpectedCall},
     file::{Call, FaultStep, Interleave, Lines, Link, Scenario, Step},
-    framings::FRAMINGS,
-    report::{Report, StepReport},
+    report::{FRAMINGS, Report, StepReport},
     run::{Options, chain, run},
-    usage::{Usage, Usages, exceeded},
-};
-pub(crate) use self::{
-    answer::Sequence,
-    check::{Check, Found, Seen},
-    mask::{HIDDEN, Masks},
-    run::configured,
 };

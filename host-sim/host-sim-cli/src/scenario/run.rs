@@ -1,28 +1,27 @@
-//! Runs a scenario against a filter.
+//! Takes the steps of a scenario, in the simulator or in a gateway.
 
 use std::{
-    collections::BTreeMap,
     fs,
     ops::Range,
     path::{Path, PathBuf},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
+use bytes::Bytes;
 use host_sim::{
-    Builder, Clock, Compiler, ConfigurationError, End, Fault, Framing, Host, LogLevel, Module, Outcome,
-    Plugin, Request, Status, configuration,
+    Builder, Compiler, ConfigurationError, Framing, LogLevel, LogLine, Module, Plugin, configuration,
 };
 use serde_json::Value as Json;
 
 use super::{
-    answer::Sequence,
-    check::{Check, Found, Seen},
+    answer::Answers,
+    check::Check,
     error::ScenarioError,
-    expect::Expect,
-    file::{FaultStep, Scenario, Step},
+    file::{Call, Scenario, Step},
     mask::Masks,
     report::{Report, StepReport},
-    watch::Watch,
+    seen::{Called, Seen, lines_of_calls},
+    simulator::Simulator,
 };
 
 impl Scenario {
@@ -70,7 +69,7 @@ fn is_path(text: &str) -> bool {
 }
 
 /// A configuration that a scenario gives: a path, seen from `base`, or the thing itself.
-pub(crate) fn configured(given: &Json, base: &Path) -> Result<Plugin, ConfigurationError> {
+fn configured(given: &Json, base: &Path) -> Result<Plugin, ConfigurationError> {
     match given {
         Json::String(path) if is_path(path) || base.join(path).is_file() => {
             configuration::read(base.join(path), None)
@@ -108,29 +107,10 @@ pub fn run(
     base: &Path,
     options: Options,
 ) -> Result<Report, ScenarioError> {
-    let watch = Watch::default();
-    let mut host = started(scenario, watch.over(builder), module, plugin, base, (&watch, options))?;
-    host.logs().take();
-    watch.take_callbacks();
-    watch.take_calls();
-
-    let (upstream, masks) = (Sequence::of(&scenario.upstream), Masks::default());
-    let mut steps = Vec::new();
-    for (index, step) in scenario.steps.iter().enumerate() {
-        let own = step.upstream.as_ref().map(Sequence::of);
-        let runner = Runner {
-            host: &mut host,
-            upstream: own.as_ref().unwrap_or(&upstream),
-            watch: &watch,
-            base,
-            number: index + 1,
-            check: Check::new(&masks),
-            missed_log: None,
-            report: StepReport::default(),
-        };
-        steps.push(runner.take(step, options)?);
-    }
-    Ok(Report { steps, usages: watch.usages() })
+    let chain = chain(scenario, module, plugin, base)?;
+    let filters = chain.iter().map(|(_, module, plugin)| (module, plugin.clone()));
+    let mut simulator = Simulator::start(scenario, builder, filters, options)?;
+    take_all(&mut simulator, scenario, base, &Masks::default())
 }
 
 /// The filters of a scenario in their order, `module` with `plugin` first. The path is that of the module, where the scenario names
@@ -165,234 +145,178 @@ pub fn chain(
     Ok(chain)
 }
 
-/// A host that has loaded the filters of a scenario.
-fn started(
-    scenario: &Scenario,
-    builder: Builder,
-    module: &Module,
-    plugin: &Plugin,
-    base: &Path,
-    (watch, options): (&Watch, Options),
-) -> Result<Host, ScenarioError> {
-    let mut builder = builder.workers(scenario.workers).framing(options.framing.unwrap_or(scenario.framing));
-    if let Some(clock) = scenario.clock {
-        builder = builder.clock(Clock::at(SystemTime::from(clock)));
-    }
-    if let Some(bytes) = scenario.buffer_limit {
-        builder = builder.buffer_limit(bytes);
-    }
-    for (name, answer) in &scenario.clusters {
-        let (answers, watch, cluster) = (Sequence::of(answer), watch.clone(), name.clone());
-        builder = builder.cluster(name.clone(), move |request| {
-            watch.called(&cluster, request);
-            answers.next_response()
-        });
-    }
-    let mut host = builder.build();
-    let chain = chain(scenario, module, plugin, base)?;
-    host.load_chain(chain.iter().map(|(_, module, plugin)| (module, plugin.clone())))?;
-    Ok(host)
+/// Where the steps of a scenario are taken: filters behind something that requests are sent to.
+pub(crate) trait Target {
+    type Error: From<ScenarioError>;
+
+    /// What the upstream answers in a step, in place of the scenario's answers; `None` ends that.
+    fn answer(&mut self, answers: Option<&Answers>) -> Result<(), Self::Error>;
+
+    /// Sends the request of a step, which has this number.
+    fn send(&mut self, number: usize, call: &Call, step: &Step) -> Result<Seen, Self::Error>;
+
+    /// Gives the first filter a new configuration, and says why it was refused, if it was.
+    fn update(&mut self, configuration: Bytes) -> Result<Option<String>, Self::Error>;
+
+    /// Lets time pass.
+    fn advance(&mut self, by: Duration) -> Result<(), Self::Error>;
+
+    /// Takes a step of any other kind, and says what it does.
+    fn control(&mut self, step: &Step, taking: &mut Taking<'_>) -> Result<String, Self::Error>;
+
+    /// Takes in what was logged and traced since the last time; the trace only where it is wanted.
+    fn gather(&mut self, report: &mut StepReport, traced: bool);
+
+    /// Takes in the rest of a step, looks at what only this target can show, and says which calls filters have made.
+    fn settle(&mut self, step: &Step, taking: &mut Taking<'_>) -> Result<Vec<Called>, Self::Error>;
+
+    /// The value of a counter or a gauge, or what there is in its place; `expected` may still come.
+    fn metric(&self, name: &str, expected: u64) -> String;
+
+    /// Why VMs have failed.
+    fn failures(&self) -> Vec<String>;
+
+    /// Whether the log and the trace of every step are kept, not just of those that miss.
+    fn keeps_all(&self) -> bool;
 }
 
-/// What became of a request, in all that client and upstream see of it.
-fn shown(outcome: &Outcome) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let lines = |headers: Option<&host_sim::Headers>| -> Vec<String> {
-        let headers = headers.into_iter().flat_map(host_sim::Headers::iter);
-        headers.map(|(name, value)| format!("{}: {}", text(name), text(value))).collect()
-    };
-    let mut shown = vec![format!("{:?} {}", outcome.end(), outcome.details())];
-    shown.extend(lines(Some(outcome.headers())));
-    shown.push(outcome.text());
-    shown.extend(lines(outcome.response().trailers()));
-    if let Some(forwarded) = outcome.forwarded() {
-        shown.push("forwarded:".to_owned());
-        shown.extend(lines(Some(forwarded.headers())));
-        shown.push(text(forwarded.body_bytes()));
-        shown.extend(lines(forwarded.trailers()));
-    }
-    shown.join("\n")
-}
-
-/// A request as its receiver has it.
-fn found(request: &Request) -> Found<'_> {
-    let body = String::from_utf8_lossy(request.body_bytes()).into_owned();
-    Found { headers: request.headers(), body, trailers: request.trailers().map(|trailers| trailers as _) }
-}
-
-struct Runner<'a> {
-    host: &'a mut Host,
-    upstream: &'a Sequence,
-    watch: &'a Watch,
-    base: &'a Path,
-    /// The step's, counted from 1.
-    number: usize,
-    check: Check<'a>,
+/// A step that is being taken.
+pub(crate) struct Taking<'a> {
+    /// The step's number, counted from 1.
+    pub(crate) number: usize,
+    pub(crate) check: Check<'a>,
+    pub(crate) masks: &'a Masks<'a>,
+    pub(crate) report: StepReport,
+    /// Lines that were logged before this step, and count in it.
+    pub(crate) before: Vec<LogLine>,
     /// The lines of the log that the first request wrote which missed.
     missed_log: Option<Range<usize>>,
-    report: StepReport,
 }
 
-impl Runner<'_> {
-    /// Takes a step and reports how it went.
-    fn take(mut self, step: &Step, options: Options) -> Result<StepReport, ScenarioError> {
-        let done = self.step(step, options)?;
-        self.gather(true);
-        let calls = self.watch.take_calls();
-        let lines: Vec<_> = self.report.log.iter().map(|line| line.message.as_str()).collect();
-        self.check.log(&step.expect, &lines);
-        self.check.host(&step.expect, self.host);
-        if let Some(expected) = &step.expect.callouts {
-            let calls: Vec<_> = calls.iter().map(|call| (&call.cluster, found(&call.request))).collect();
+impl<'a> Taking<'a> {
+    pub(crate) fn new(number: usize, masks: &'a Masks<'a>) -> Self {
+        let (check, report) = (Check::new(masks), StepReport::default());
+        Self { number, check, masks, report, before: Vec::new(), missed_log: None }
+    }
+
+    /// Looks at what became of a request.
+    pub(crate) fn see(&mut self, step: &Step, seen: &Seen) {
+        self.check.seen(&step.expect, seen);
+        self.report.seen.push(seen.lines(self.masks).join("\n"));
+    }
+}
+
+/// Takes all steps of a scenario.
+fn take_all<T: Target>(
+    target: &mut T,
+    scenario: &Scenario,
+    base: &Path,
+    masks: &Masks<'_>,
+) -> Result<Report, T::Error> {
+    let mut report = Report::default();
+    for (index, step) in scenario.steps.iter().enumerate() {
+        let mut taking = Taking::new(index + 1, masks);
+        taking.act(target, step, base)?;
+        report.steps.push(taking.finish(target, step)?);
+    }
+    Ok(report)
+}
+
+impl Taking<'_> {
+    /// Does what a step says.
+    pub(crate) fn act<T: Target>(
+        &mut self,
+        target: &mut T,
+        step: &Step,
+        base: &Path,
+    ) -> Result<(), T::Error> {
+        target.answer(step.upstream.as_ref())?;
+        self.report.name = self.take(target, step, base)?;
+        target.answer(None)
+    }
+
+    /// Ends a step and reports how it went.
+    pub(crate) fn finish<T: Target>(mut self, target: &mut T, step: &Step) -> Result<StepReport, T::Error> {
+        let expect = &step.expect;
+        let calls = target.settle(step, &mut self)?;
+        if !self.report.seen.is_empty() {
+            self.report.calls = lines_of_calls(&calls, self.masks).join("\n");
+        }
+        let lines: Vec<_> =
+            self.before.iter().chain(&self.report.log).map(|line| line.message.as_str()).collect();
+        self.check.log(expect, &lines);
+        for (name, expected) in &expect.metrics {
+            let found = target.metric(name, *expected);
+            self.check.compare(&format!("metrics.{name}"), Some(expected.to_string()), found);
+        }
+        if let Some(expected) = &expect.callouts {
             self.check.callouts(expected, &calls);
         }
         let mut report = self.report;
-        report.name = step.name.clone().unwrap_or(done);
+        report.name = step.name.clone().unwrap_or(report.name);
         report.misses = self.check.misses;
         let own = report.log.iter().filter(|line| line.by_host && line.level == LogLevel::Warn);
         report.warnings = own.map(|line| line.message.clone()).collect();
         if !report.misses.is_empty() {
-            if let Some(range) = self.missed_log {
+            if let Some(range) = self.missed_log.filter(|range| !range.is_empty()) {
                 report.log = report.log.drain(range).collect();
             }
             report.causes = host_sim::causes(&report.trace);
             if report.causes.is_empty() {
-                let failed =
-                    (0..self.host.workers()).filter_map(|worker| self.host.worker(worker).vm_failure());
+                let failed = target.failures().into_iter();
                 report
                     .causes
                     .extend(failed.map(|failure| format!("the VM has failed before this step: {failure}")));
             }
-        } else if !options.keep_all {
+        } else if !target.keeps_all() {
             report.trace.clear();
             report.log.clear();
         }
         Ok(report)
     }
 
-    /// Takes in what was logged and traced since the last time; the trace only where it is wanted.
-    fn gather(&mut self, traced: bool) {
-        self.report.log.extend(self.host.logs().take());
-        let callbacks = self.watch.take_callbacks();
-        if traced {
-            self.report.trace.extend(callbacks);
-        }
-    }
-
-    fn step(&mut self, step: &Step, options: Options) -> Result<String, ScenarioError> {
+    /// Does what a step says, and says what that is.
+    fn take<T: Target>(&mut self, target: &mut T, step: &Step, base: &Path) -> Result<String, T::Error> {
         let number = self.number;
         if !step.is_one() {
-            return Err(ScenarioError::Step { step: number });
+            return Err(ScenarioError::Step { step: number }.into());
         }
         match step {
             Step { request: Some(call), .. } => {
-                self.check_worker(call.worker)?;
                 let times = step.repeat.unwrap_or(1);
                 for time in 1..=times {
                     let before = self.check.misses.len();
-                    let outcome = self
-                        .host
-                        .worker(call.worker)
-                        .send_and_wait(call.request(), |_| self.upstream.next_response());
-                    self.outcome(&step.expect, &outcome);
-                    self.report.outcomes.push(shown(&outcome));
+                    let seen = target.send(number, call, step)?;
+                    self.see(step, &seen);
                     // Of many requests, those that miss are worth being shown, and else the last.
                     let missed = self.check.misses.len() > before;
                     let last = time == times && self.report.trace.is_empty();
                     let begin = self.report.log.len();
-                    self.gather(missed || last || options.keep_all);
+                    target.gather(&mut self.report, missed || last || target.keeps_all());
                     if missed && self.missed_log.is_none() {
                         self.missed_log = Some(begin..self.report.log.len());
                     }
                 }
                 Ok(format!("{} {}", call.method, call.path))
             }
-            Step { interleave: Some(interleave), .. } => {
-                for call in &interleave.requests {
-                    self.check_worker(call.worker)?;
-                }
-                let jobs = interleave.requests.iter().map(|call| (call.worker, call.request()));
-                let outcomes = self.host.interleave(interleave.seed, jobs, |_| self.upstream.next_response());
-                let mut statuses: BTreeMap<u16, usize> = BTreeMap::new();
-                for outcome in &outcomes {
-                    *statuses.entry(outcome.status()).or_default() += 1;
-                    self.outcome(&step.expect, outcome);
-                    self.report.outcomes.push(shown(outcome));
-                }
-                let expected = step.expect.statuses.as_ref().map(|expected| format!("{expected:?}"));
-                self.check.compare("statuses", expected, format!("{statuses:?}"));
-                Ok(format!("{} requests at once, seed {}", outcomes.len(), interleave.seed))
-            }
             Step { advance: Some(by), .. } => {
                 let by = Duration::try_from(*by).map_err(|_| ScenarioError::Advance { step: number })?;
-                self.host.advance(by);
+                target.advance(by)?;
                 Ok(format!("{by:?} go by"))
             }
-            Step { wall: Some(wall), .. } => {
-                self.host.clock().set_wall(SystemTime::from(*wall));
-                Ok(format!("the wall says {wall}"))
-            }
-            Step { fault: Some(fault), .. } => self.plan(fault),
-            Step { clear_faults: Some(true), .. } => {
-                self.host.clear_faults();
-                Ok("faults end".to_owned())
-            }
             Step { update: Some(given), .. } => {
-                let configuration = configured(given, self.base)?.configuration;
-                let refused = self.host.update(configuration).err();
-                if let Some(expected) = step.expect.refused.or(Some(false))
-                    && expected != refused.is_some()
-                {
+                let configuration = configured(given, base).map_err(ScenarioError::from)?.configuration;
+                let refused = target.update(configuration)?;
+                let expected = step.expect.refused.unwrap_or(false);
+                if expected != refused.is_some() {
                     let word = |refused| if refused { "refused" } else { "taken" };
-                    let found = refused.as_ref().map_or_else(|| word(false).to_owned(), ToString::to_string);
+                    let found = refused.unwrap_or_else(|| word(false).to_owned());
                     self.check.miss("update", word(expected), found);
                 }
                 Ok("a new configuration".to_owned())
             }
-            _ => Err(ScenarioError::Step { step: number }),
+            other => target.control(other, self),
         }
-    }
-
-    /// Looks at a request's outcome.
-    fn outcome(&mut self, expect: &Expect, outcome: &Outcome) {
-        self.check.compare("local_reply", expect.local_reply, outcome.is_local_reply());
-        self.check.compare("details", expect.details.as_deref(), outcome.details());
-        let trailers = outcome.response().trailers().map(|trailers| trailers as _);
-        let answer = Found { headers: outcome.headers(), body: outcome.text(), trailers };
-        let seen = Seen {
-            status: outcome.status(),
-            ends: outcome.end() != End::Paused,
-            reset: outcome.end() == End::Reset,
-            answer,
-            forwarded: outcome.forwarded().map(found),
-        };
-        self.check.seen(expect, &seen);
-    }
-
-    fn check_worker(&self, worker: usize) -> Result<(), ScenarioError> {
-        let workers = self.host.workers();
-        if worker < workers {
-            return Ok(());
-        }
-        Err(ScenarioError::Worker { step: self.number, worker, workers })
-    }
-
-    fn plan(&mut self, given: &FaultStep) -> Result<String, ScenarioError> {
-        let step = self.number;
-        let status = Status::ALL.into_iter().find(|status| status.name() == given.status);
-        let status = status.ok_or_else(|| ScenarioError::Status { step, status: given.status.clone() })?;
-        let mut fault = Fault::new(given.call.clone(), status).times(given.times.unwrap_or(1));
-        if given.every {
-            fault = fault.every();
-        }
-        if let Some(nth) = given.nth {
-            fault = fault.nth(nth);
-        }
-        if let Some(worker) = given.worker {
-            fault = fault.on_worker(worker);
-        }
-        self.host.inject(fault).map_err(|source| ScenarioError::Fault { step, source })?;
-        Ok(format!("{} answers {status}", given.call))
     }
 }
 

@@ -77,7 +77,6 @@ fn check_tells_which_hosts_take_a_filter() {
         ("envoy-1.39", "yes"),
         ("envoy-1.40", "yes"),
         ("ngx", "no"),
-        ("mosn", "no"),
     ];
     assert_eq!(verdicts, expected, "{out}");
     assert!(err.contains("4 of 6 hosts do not take the filter"), "{err}");
@@ -103,36 +102,6 @@ fn only_check_behaves_like_another_host_than_envoy() {
         let (code, out, err) = host_sim(&arguments, directory.path());
         let why = "--host ngx is for check, which tells whether the filter loads there";
         assert!(code == Some(2) && err.contains(why), "{command}: {code:?}\n{out}\n{err}");
-    }
-}
-
-#[test]
-fn commands_take_a_chain_of_filters() {
-    let directory = tempfile::tempdir().unwrap();
-    let write = |name: &str, bytes: &[u8]| fs::write(directory.path().join(name), bytes).unwrap();
-    write("chain.wasm", &guests::guest("chain"));
-    write("limits.wasm", &guests::guest("limiter"));
-    write("a", b"a");
-    write("b", b"b");
-    let check = |arguments: &str| {
-        let arguments: Vec<&str> = ["check"].into_iter().chain(arguments.split(' ')).collect();
-        host_sim(&arguments, directory.path())
-    };
-    //  arguments, exit code, a line of standard output or of standard error
-    let rows = [
-        ("--wasm chain.wasm --config a --wasm limits.wasm --config b", 0, "[info] a configured 1"),
-        ("--wasm chain.wasm --config a --config b", 0, "[info] b configured 1"),
-        ("--wasm chain.wasm --wasm limits.wasm --config a", 0, "[info] a configured 1"),
-        (
-            "--wasm chain.wasm --wasm limits.wasm --wasm limits.wasm --config a --config b",
-            2,
-            "error: 3 filters need --wasm, --config and --plugin once for all of them or 3 times: they were given 3, 2, 0 times",
-        ),
-    ];
-    for (arguments, code, line) in rows {
-        let (found, out, err) = check(arguments);
-        let told = out.lines().chain(err.lines()).any(|told| told == line);
-        assert!(found == Some(code) && told, "{arguments}: {found:?}\n{out}\n{err}");
     }
 }
 

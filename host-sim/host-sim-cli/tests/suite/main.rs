@@ -9,10 +9,10 @@ mod against;
 #[cfg(feature = "scenarios")]
 mod authors;
 #[cfg(feature = "scenarios")]
-mod budgets_and_framings;
-#[cfg(all(feature = "scenarios", feature = "expressions", feature = "signatures"))]
 mod cases;
 mod commands;
+#[cfg(feature = "scenarios")]
+mod framings;
 mod gateway;
 mod gateway_callouts;
 mod http;

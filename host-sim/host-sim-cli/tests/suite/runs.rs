@@ -64,14 +64,3 @@ fn a_configuration_that_is_a_path_is_one_whether_the_file_is_there_or_not() {
         assert!(found == Some(code) && err.contains(said), "{config}: {found:?}\n{out}\n{err}");
     }
 }
-
-#[test]
-fn a_scenario_has_one_name_among_the_budgets_however_its_path_is_written() {
-    let folder = folder(&[("a.yaml", ASKS)]);
-    for path in ["a.yaml", "./a.yaml", "././a.yaml"] {
-        let (code, out, err) = run(&folder, &format!("--budgets budgets.json {path}"));
-        assert_eq!(code, Some(0), "{path}: {out}{err}");
-    }
-    let budgets = fs::read_to_string(folder.path().join("budgets.json")).unwrap();
-    assert_eq!(budgets.matches("a.yaml").count(), 1, "{budgets}");
-}

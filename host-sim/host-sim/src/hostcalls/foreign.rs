@@ -8,32 +8,20 @@ use std::{
 use flate2::{Compression, read::ZlibDecoder, write::ZlibEncoder};
 use prost::Message;
 
-#[cfg(feature = "expressions")]
-use super::expressions;
-use super::filter_state;
-#[cfg(feature = "signatures")]
-use super::signatures;
 use crate::{
     abi::Status,
     hostcalls::guest::{Answer, Guest},
     parameter::{Slice, SliceOut},
-    state::{Context, filter_state::Declared},
+    state::Context,
 };
 
-/// Names that do their work, where all features are on.
+/// Names that do their work.
 #[cfg(test)]
-pub(crate) const SUPPORTED: &[&str] = &[
-    "clear_route_cache",
-    "compress",
-    "declare_property",
-    "expr_create",
-    "expr_delete",
-    "expr_evaluate",
-    "set_envoy_filter_state",
-    "sign",
-    "uncompress",
-    "verify_signature",
-];
+pub(super) const SUPPORTED: &[&str] = &["clear_route_cache", "compress", "declare_property", "uncompress"];
+
+/// Names that Envoy knows, and that trap here.
+pub(super) const UNSUPPORTED: &[&str] =
+    &["expr_create", "expr_delete", "expr_evaluate", "set_envoy_filter_state", "sign", "verify_signature"];
 
 pub(super) fn call_foreign_function(
     guest: &mut Guest<'_>,
@@ -56,17 +44,9 @@ pub(super) fn call_foreign_function(
             declare_property(guest, &arguments)?;
             Vec::new()
         }
-        #[cfg(feature = "signatures")]
-        "sign" => signatures::sign(arguments)?,
-        #[cfg(feature = "signatures")]
-        "verify_signature" => signatures::verify(arguments)?,
-        "set_envoy_filter_state" => filter_state::set(state, arguments)?,
-        #[cfg(feature = "expressions")]
-        "expr_create" => expressions::create(state, arguments)?,
-        #[cfg(feature = "expressions")]
-        "expr_delete" => expressions::delete(state, arguments)?,
-        #[cfg(feature = "expressions")]
-        "expr_evaluate" => expressions::evaluate(state, arguments)?,
+        name if UNSUPPORTED.contains(&name) => {
+            return Err(wasmtime::Error::msg(format!("host function not supported: {name}")).into());
+        }
         _ => return Err(Status::NotFound.into()),
     };
     // A guest that wants no result gives no pointers.
@@ -95,26 +75,20 @@ fn uncompress(bytes: &[u8], limit: usize) -> Option<Vec<u8>> {
     (u64::try_from(read).ok()? <= limit).then_some(plain)
 }
 
-/// `WasmType.String`.
-const STRING: i32 = 1;
-
-/// `DeclarePropertyArguments`. Messages are bytes here, and the stream is the only span that there is.
+/// `DeclarePropertyArguments`. Whatever its kind, a property is bytes here, and the stream is the only span that there is.
 #[derive(Message)]
 struct DeclareProperty {
     #[prost(bytes = "vec", tag = "1")]
     name: Vec<u8>,
     #[prost(bool, tag = "2")]
     readonly: bool,
-    #[prost(int32, tag = "3")]
-    kind: i32,
 }
 
 /// Says, once for each context, whether a property can be set again. Only what
 /// a root context says counts.
 fn declare_property(guest: &mut Guest<'_>, arguments: &[u8]) -> Result<(), Status> {
-    let DeclareProperty { name, readonly, kind } =
+    let DeclareProperty { name, readonly } =
         DeclareProperty::decode(arguments).map_err(|_| Status::BadArgument)?;
-    let declared = Declared { readonly, text: kind == STRING };
     let state = guest.state();
     let properties = match state.contexts.get_mut(&state.context_id()) {
         Some(Context::Root(root)) => &mut root.declared_properties,
@@ -124,7 +98,7 @@ fn declare_property(guest: &mut Guest<'_>, arguments: &[u8]) -> Result<(), Statu
     match properties.entry(name) {
         Entry::Occupied(_) => Err(Status::BadArgument),
         Entry::Vacant(entry) => {
-            entry.insert(declared);
+            entry.insert(readonly);
             Ok(())
         }
     }

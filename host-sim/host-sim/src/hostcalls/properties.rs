@@ -9,11 +9,7 @@ use crate::{
     abi::Status,
     hostcalls::guest::{Answer, Guest},
     parameter::{Slice, SliceOut},
-    state::{
-        VmState,
-        filter_state::{Declared, StateObject, StateValue},
-        stream::StreamContext,
-    },
+    state::{VmState, filter_state::StateObject, stream::StreamContext},
     wire::{
         grpc::grpc_status_of,
         headers::Headers,
@@ -46,8 +42,7 @@ pub(super) fn set_property(guest: &mut Guest<'_>, path: Slice, value: Slice) -> 
     let path = path.to_vec();
     let value = Bytes::copy_from_slice(value.of(memory)?);
     let declared = state.current_root().and_then(|root| root.declared_properties.get(&path));
-    let Declared { readonly, text } = declared.copied().unwrap_or_default();
-    let value = if text { StateValue::Text(value) } else { StateValue::Bytes(value) };
+    let readonly = declared.copied().unwrap_or_default();
     let stream = state.current_stream().ok_or(Status::NotFound)?;
     if !stream.filter_state.set(name, StateObject { value, readonly }) {
         return Err(Status::BadArgument.into());
@@ -163,23 +158,16 @@ fn of_stream(stream: &StreamContext, first: &[u8], rest: &[&[u8]], now: u64) -> 
         }
         (b"source", [name]) => of_address(&stream.peer.source, name),
         (b"destination", [name]) => of_address(&stream.peer.destination, name),
-        (b"filter_state", [name, rest @ ..]) => of_state(&stream.filter_state.get(name)?, rest),
+        (b"filter_state", [name, rest @ ..]) => of_state(stream, name, rest),
         _ => None,
     };
     // Any other first name is looked for among what filters have set.
-    found.or_else(|| of_state(&stream.filter_state.get(&[OWN, first].concat())?, rest))
+    found.or_else(|| of_state(stream, &[OWN, first].concat(), rest))
 }
 
-/// An object of the filter state, or a field of it.
-fn of_state(value: &StateValue, rest: &[&[u8]]) -> Option<Value> {
-    match (value, rest) {
-        (StateValue::Bytes(bytes) | StateValue::Text(bytes), []) => Some(Value::Bytes(bytes.clone())),
-        // Its fields are found by name but not listed.
-        (StateValue::Address(_), []) => Some(Value::Map(BTreeMap::new())),
-        (StateValue::Address(address), [b"ip"]) => Some(address.ip().to_string().into()),
-        (StateValue::Address(address), [b"port"]) => Some(i64::from(address.port()).into()),
-        _ => None,
-    }
+/// An object of the filter state. It is bytes, which have no fields.
+fn of_state(stream: &StreamContext, name: &[u8], rest: &[&[u8]]) -> Option<Value> {
+    rest.is_empty().then(|| stream.filter_state.get(name).map(Value::Bytes))?
 }
 
 /// `ip:port` and, as an integer, the port.

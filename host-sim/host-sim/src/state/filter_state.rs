@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    net::SocketAddr,
     sync::{Arc, Mutex},
 };
 
@@ -14,56 +13,18 @@ use crate::lock::lock;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FilterState(Arc<Mutex<BTreeMap<Vec<u8>, StateObject>>>);
 
-/// What a guest declared a property to be.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Declared {
-    /// It can be set only once.
-    pub(crate) readonly: bool,
-    /// Expressions take it for text, not for bytes.
-    pub(crate) text: bool,
-}
-
-/// A value of the filter state.
-#[derive(Debug, Clone)]
-pub(crate) enum StateValue {
-    Bytes(Bytes),
-    Text(Bytes),
-    /// Has an `ip` and a `port`.
-    Address(SocketAddr),
-    /// Is there, but cannot be read.
-    Hidden,
-}
-
 /// An object of the filter state.
 #[derive(Debug, Clone)]
 pub(crate) struct StateObject {
-    pub(crate) value: StateValue,
+    pub(crate) value: Bytes,
     /// It was declared to be set only once.
     pub(crate) readonly: bool,
 }
 
 impl FilterState {
     /// The value of this name.
-    pub(crate) fn get(&self, name: &[u8]) -> Option<StateValue> {
-        let objects = lock(&self.0);
-        objects.get(name).map(|object| object.value.clone())
-    }
-
-    /// The value of this name as an access log has it, if it is a text.
-    pub(crate) fn text(&self, name: &[u8]) -> Option<String> {
-        match self.get(name)? {
-            StateValue::Bytes(text) | StateValue::Text(text) => {
-                Some(String::from_utf8_lossy(&text).into_owned())
-            }
-            StateValue::Address(_) | StateValue::Hidden => None,
-        }
-    }
-
-    /// All values, by name.
-    #[cfg(feature = "expressions")]
-    pub(crate) fn all(&self) -> Vec<(Bytes, StateValue)> {
-        let objects = lock(&self.0);
-        objects.iter().map(|(name, object)| (name.clone().into(), object.value.clone())).collect()
+    pub(crate) fn get(&self, name: &[u8]) -> Option<Bytes> {
+        lock(&self.0).get(name).map(|object| object.value.clone())
     }
 
     /// Sets a value; false where the one that is there was declared to stay.

@@ -3,8 +3,6 @@
 pub(crate) mod allowance;
 pub(crate) mod callouts;
 pub(crate) mod deferred;
-#[cfg(feature = "expressions")]
-pub(crate) mod expressions;
 pub(crate) mod filter_state;
 pub(crate) mod random;
 pub(crate) mod root;

@@ -5,12 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use bytes::Bytes;
 use envoy_config::Plugin;
 
-#[cfg(feature = "expressions")]
-use crate::state::expressions::Expressions;
-use crate::{
-    state::filter_state::Declared,
-    wire::{headers::Headers, message::Response},
-};
+use crate::wire::{headers::Headers, message::Response};
 
 /// A root context: a plugin that runs in the VM.
 #[derive(Debug, Default)]
@@ -25,9 +20,8 @@ pub(crate) struct RootContext {
     pub(crate) grpc_initial_metadata: Option<Headers>,
     pub(crate) grpc_message: Option<Bytes>,
     pub(crate) grpc_trailing_metadata: Option<Headers>,
-    pub(crate) declared_properties: BTreeMap<Vec<u8>, Declared>,
-    #[cfg(feature = "expressions")]
-    pub(crate) expressions: Expressions,
+    /// Properties that it has declared, and whether each can be set only once.
+    pub(crate) declared_properties: BTreeMap<Vec<u8>, bool>,
     /// Its `proxy_on_context_create` or its `proxy_on_configure` runs: the configuration can be read.
     pub(crate) configuration_open: bool,
     pub(crate) life: RootLife,

@@ -6,10 +6,7 @@ use bytes::BytesMut;
 
 use crate::{
     rules::NginxUri,
-    state::{
-        filter_state::{Declared, FilterState},
-        upstream::Progress,
-    },
+    state::{filter_state::FilterState, upstream::Progress},
     wire::{direction::Direction, headers::Headers, message::Peer},
 };
 
@@ -81,7 +78,7 @@ pub(crate) struct StreamContext {
     pub(crate) progress: Progress,
     pub(crate) filter_state: FilterState,
     /// What it has declared for itself, which has no effect.
-    pub(crate) declared_properties: BTreeMap<Vec<u8>, Declared>,
+    pub(crate) declared_properties: BTreeMap<Vec<u8>, bool>,
     pub(crate) details: Option<String>,
     /// The status of a reply that took the response's place.
     pub(crate) code: Option<u16>,

@@ -7,7 +7,7 @@ mod bodies;
 mod callouts;
 mod chain;
 mod deferred;
-mod features;
+mod foreign;
 mod grpc;
 mod headers;
 mod interleaving;

@@ -6,7 +6,7 @@ use host_sim::{Module, Plugin};
 use host_sim_cli::{
     against::{ChainedFilter, Program, Settings, compare},
     failure::Failure,
-    scenario::{Report, Scenario, StepReport, chain},
+    scenario::{Report, Scenario, chain},
 };
 
 use super::Filter;
@@ -47,17 +47,15 @@ impl<'a> Opponent<'a> {
             report.steps.iter_mut().for_each(|step| step.not_comparable.push(why.clone()));
             return Ok(());
         }
-        let filters = filters(scenario, (module, plugin), filter.first_module(), base)?;
+        let filters = filters(scenario, (module, plugin), &filter.wasm, base)?;
         let settings = Settings { base, masked: &self.masked };
         let compared = compare(scenario, &filters, &self.program, settings)?;
-        if !compared.start.is_empty() {
-            let name = "the start of the filters".to_owned();
-            report.steps.push(StepReport { name, misses: compared.start, ..StepReport::default() });
-        }
-        for (step, compared) in report.steps.iter_mut().zip(compared.steps) {
-            step.misses.extend(compared.differences);
+        let mut compared = compared.steps.into_iter();
+        for (step, compared) in report.steps.iter_mut().zip(&mut compared) {
+            step.misses.extend(compared.misses);
             step.not_comparable.extend(compared.not_comparable);
         }
+        report.steps.extend(compared);
         Ok(())
     }
 }

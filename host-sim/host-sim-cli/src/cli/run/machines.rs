@@ -35,8 +35,7 @@ pub(super) fn json(runs: &[Ran]) -> String {
         .iter()
         .map(|ran| {
             let steps: Vec<_> = ran.report.steps.iter().map(step_json).collect();
-            let usages = json!(ran.report.usages);
-            json!({ "name": ran.name, "ok": ran.report.passed(), "steps": steps, "usages": usages })
+            json!({ "name": ran.name, "ok": ran.report.passed(), "steps": steps })
         })
         .collect();
     format!("{:#}", json!({ "ok": runs.iter().all(|ran| ran.report.passed()), "scenarios": scenarios }))
@@ -120,7 +119,7 @@ pub(super) fn junit(runs: &[Ran]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use host_sim_cli::scenario::{Report, Usages};
+    use host_sim_cli::scenario::Report;
 
     use super::*;
 
@@ -133,10 +132,8 @@ mod tests {
         let reasons = vec!["Envoy's clock".into(), "a & b".into()];
         let not_comparable =
             StepReport { name: "a third".into(), not_comparable: reasons, ..StepReport::default() };
-        let runs = [Ran {
-            name: "x&y.yaml".into(),
-            report: Report { steps: vec![step, ok, not_comparable], usages: Usages::new() },
-        }];
+        let runs =
+            [Ran { name: "x&y.yaml".into(), report: Report { steps: vec![step, ok, not_comparable] } }];
         let expected = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>
 <testsuites tests=\"3\" failures=\"1\">
   <testsuite name=\"x&amp;y.yaml\" tests=\"3\" failures=\"1\">

@@ -1,17 +1,16 @@
 //! `host-sim run`
 
 mod against;
-mod budgets;
 mod machines;
 mod text;
 
 use std::{
     fs,
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 
 use clap::{Args, ValueEnum};
-use host_sim::{Compiler, LoadError, Module, Plugin};
+use host_sim::{LoadError, Module, Plugin};
 use host_sim_cli::{
     failure::Failure,
     scenario::{self, FRAMINGS, Options, Report, Scenario, ScenarioError},
@@ -32,7 +31,7 @@ use super::{Filter, Trace, print};
   host-sim run --wasm filter.wasm --config limits.json minute.yaml
   host-sim run --wasm filter.wasm scenarios/
   host-sim run --wasm filter.wasm --format junit scenarios/ >report.xml
-  host-sim run --wasm filter.wasm --framings --budgets budgets.json scenarios/
+  host-sim run --wasm filter.wasm --framings scenarios/
   host-sim run --wasm filter.wasm --against envoy scenarios/
   host-sim run --wasm filter.wasm --against /usr/local/bin/envoy --mask 'retry-after: ' minute.yaml
 
@@ -67,13 +66,6 @@ pub(super) struct Run {
     /// compared with Envoy: the rest of the line, or what a * in the text stands for; may be repeated
     #[arg(long = "mask", value_name = "TEXT", requires = "against")]
     masked: Vec<String>,
-    /// Prints what each callback takes at most: instructions, host calls, memory that the host asks for, growth of memory; and
-    /// fails where that exceeds the budgets of this file, which is written if it does not exist
-    #[arg(long, value_name = "FILE")]
-    budgets: Option<PathBuf>,
-    /// Writes the file of budgets anew
-    #[arg(long, requires = "budgets")]
-    update_budgets: bool,
     /// Scenarios, and directories of them (every .yaml, .yml and .json)
     #[arg(required = true, value_name = "SCENARIO")]
     scenarios: Vec<PathBuf>,
@@ -120,8 +112,6 @@ struct Ran {
 
 /// The names of a file's scenarios.
 fn names_of(path: &Path, scenarios: &[Scenario]) -> Vec<String> {
-    // The same file has the same name, however it was given.
-    let path: PathBuf = path.components().filter(|part| *part != Component::CurDir).collect();
     let named = |(index, scenario): (usize, &Scenario)| match (&scenario.name, scenarios.len()) {
         (Some(name), _) => format!("{}: {name}", path.display()),
         (None, 1) => path.display().to_string(),
@@ -132,14 +122,12 @@ fn names_of(path: &Path, scenarios: &[Scenario]) -> Vec<String> {
 
 impl Run {
     pub(super) fn run(self) -> Result<(), Failure> {
-        let counted = self.budgets.is_some();
-        let compiler = if counted { Compiler::Metered } else { Compiler::default() };
         let opponent = self
             .against
             .as_deref()
             .map(|envoy| Opponent::find(envoy, &self.masked, &self.filter))
             .transpose()?;
-        let (module, plugin) = self.filter.only(compiler)?;
+        let (module, plugin) = self.filter.load()?;
         let mut runs = Vec::new();
         for given in &self.scenarios {
             for path in scenarios_at(given)? {
@@ -159,23 +147,14 @@ impl Run {
                         report => report.map_err(|error| error.about(&name)),
                     };
                     let ran = Ran { name, report: report? };
-                    if self.format == Format::Text && !counted {
+                    if self.format == Format::Text {
                         text::print_run(&ran, self.trace.trace);
                     }
                     runs.push(ran);
                 }
             }
         }
-        if let Some(path) = &self.budgets {
-            budgets::apply(path, self.update_budgets, &mut runs)?;
-        }
         match self.format {
-            Format::Text if counted => {
-                for ran in &runs {
-                    text::print_run(ran, self.trace.trace);
-                    budgets::print_usages(ran);
-                }
-            }
             Format::Text => {}
             Format::Json => print(machines::json(&runs)),
             Format::Junit => print(machines::junit(&runs)),

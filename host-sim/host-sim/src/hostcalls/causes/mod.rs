@@ -121,12 +121,7 @@ fn property(asked: &Asked<'_>) -> String {
 fn foreign(asked: &Asked<'_>) -> String {
     let name = asked.text("function");
     match (asked.status, name.as_str()) {
-        (Status::NotFound, "expr_evaluate" | "expr_delete") => "no expression has this token".to_owned(),
-        (Status::NotFound, "set_envoy_filter_state") => {
-            "Envoy has no filter state of this name that a filter may set, or there is no stream".to_owned()
-        }
         (Status::NotFound, _) => format!("no foreign function is named {name:?}"),
-        (Status::BadArgument, "expr_create") => "the text is no expression".to_owned(),
         (Status::BadArgument, "declare_property") => {
             "the arguments are malformed, or the property is declared already".to_owned()
         }
@@ -135,7 +130,6 @@ fn foreign(asked: &Asked<'_>) -> String {
             "the bytes are no zlib stream, or too long".to_owned()
         }
         (Status::SerializationFailure, _) => format!("the result of {name} could not be handed over"),
-        (Status::InternalFailure, _) => format!("{name} came to no result"),
         (status, _) => format!("{name}: {status}"),
     }
 }

@@ -1,4 +1,4 @@
-//! `run --framings` and `run --budgets`, and the cache of compiled modules.
+//! `run --framings`, and the cache of compiled modules.
 
 use std::{fs, path::Path};
 
@@ -37,41 +37,6 @@ fn a_filter_that_tells_framings_apart_misses() {
         "{out}"
     );
     assert!(!out.contains("with framing http1") && !out.contains("with framing 16384"), "{out}");
-}
-
-#[test]
-fn budgets_are_written_hold_in_the_next_run_and_fail_when_they_are_exceeded() {
-    let directory = tempfile::tempdir().unwrap();
-    let steps = "steps: [{request: {path: /a}, repeat: 7}]";
-    write(directory.path(), "limiter", steps);
-    let file = directory.path().join("budgets.json");
-    let budgets = |more: &[&str]| run(directory.path(), &[&["--budgets", "budgets.json"], more].concat());
-
-    let (code, out, err) = budgets(&[]);
-    assert_eq!(code, Some(0), "{out}{err}");
-    assert!(out.contains("instructions") && out.contains("proxy_on_request_headers"), "{out}");
-    let written = fs::read_to_string(&file).unwrap();
-    let (code, again, _) = budgets(&[]);
-    assert_eq!((code, again.matches("ok     2  budgets").count()), (Some(0), 1), "{again}");
-    let (code, _, _) = budgets(&["--update-budgets"]);
-    assert_eq!(
-        (code, fs::read_to_string(&file).unwrap()),
-        (Some(0), written.clone()),
-        "the same on every run"
-    );
-
-    let mut lower: serde_json::Value = serde_json::from_str(&written).unwrap();
-    let taken = &mut lower["scenario.yaml"]["proxy_on_request_headers"]["host_calls"];
-    let most = taken.as_u64().unwrap();
-    *taken = (most - 1).into();
-    fs::write(&file, lower.to_string()).unwrap();
-    let (code, out, err) = budgets(&[]);
-    assert_eq!((code, err.as_str()), (Some(1), "1 scenario, 2 steps, 1 missed\n"), "{out}");
-    let expected = format!(
-        "proxy_on_request_headers: host calls\n            - at most {}\n            + {most}\n",
-        most - 1
-    );
-    assert!(out.contains(&expected), "{out}");
 }
 
 #[test]
