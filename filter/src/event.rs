@@ -78,6 +78,8 @@ table! {
         FleetClock = ("weir.fleet.clock_total", in_fleet),
         /// A request was refused because too many waited.
         FleetPlacesFull = ("weir.fleet.places_full_total", in_fleet),
+        /// What a request has used was not reported, because the service refused it or it was too much to keep.
+        UsageLost = ("weir.usage.lost_total", reports_usage),
     }
 }
 
@@ -102,6 +104,10 @@ fn has_directory(config: &Config) -> bool {
 /// Organisations may come with the directory.
 fn has_organisations(config: &Config) -> bool {
     has_directory(config) || config.subscribers.has_organisations()
+}
+
+fn reports_usage(config: &Config) -> bool {
+    config.settings.usage.is_some()
 }
 
 fn in_fleet(config: &Config) -> bool {

@@ -67,6 +67,7 @@ unsafe extern "C" {
         grpc_status: i32,
     ) -> u32;
     safe fn proxy_continue_stream(stream: u32) -> u32;
+    safe fn proxy_done() -> u32;
     fn proxy_define_metric(kind: u32, name: *const u8, size: usize, id: &mut u32) -> u32;
     safe fn proxy_increment_metric(id: u32, offset: i64) -> u32;
     safe fn proxy_record_metric(id: u32, value: u64) -> u32;
@@ -240,6 +241,11 @@ pub(crate) fn header_map(map: MapType) -> Result<Vec<u8>, HostError> {
 pub(crate) fn resume() -> Result<(), HostError> {
     const REQUEST: u32 = 0;
     check("proxy_continue_stream", proxy_continue_stream(REQUEST))
+}
+
+/// The root context, whose end the host has been told to wait with, has ended.
+pub(crate) fn done() -> Result<(), HostError> {
+    check("proxy_done", proxy_done())
 }
 
 /// Calls a cluster. The SDK hands the answer to the context that is active now, if that still exists. There is none after `timeout`

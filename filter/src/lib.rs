@@ -47,6 +47,7 @@ mod read;
 pub mod request;
 pub mod rules;
 pub mod time;
+pub mod usage;
 pub mod window;
 
 #[cfg(target_arch = "wasm32")]

@@ -51,6 +51,12 @@ impl Timestamp {
         self.0.saturating_sub(earlier.0)
     }
 
+    /// The instant so much later, or the last.
+    #[must_use]
+    pub const fn after(self, time: Duration) -> Self {
+        Self(self.0.saturating_add(time))
+    }
+
     /// Nanoseconds since the epoch.
     #[must_use]
     pub const fn nanos(self) -> u64 {

@@ -330,6 +330,13 @@ fn month_at(seconds: u64) -> u32 {
     month
 }
 
+/// The year, the month and the day of a second, as the calendar counts them.
+pub(crate) fn date(seconds: u64) -> (u64, u64, u64) {
+    let month = u64::from(month_at(seconds));
+    let day = seconds.saturating_sub(month_start(month)) / u64::from(DAY);
+    (1970 + month / 12, month % 12 + 1, day + 1)
+}
+
 /// The first second of the month `month` months after January 1970, in the proleptic Gregorian calendar.
 fn month_start(month: u64) -> u64 {
     // In years that start in March, the leap day is the last, and the lengths of the months repeat every five: 153 days.

@@ -9,6 +9,7 @@ pub use demo::{client, clock, envoy, exchange, ledger, policy, process, receiver
 pub mod artifacts;
 pub mod backend;
 pub mod bench;
+pub mod collector;
 pub mod compose;
 pub mod differential;
 pub mod flood;

@@ -202,6 +202,7 @@ impl Checked {
         let secrets = [
             settings.directory.as_ref().and_then(|directory| directory.bearer.as_ref()),
             settings.fleet.as_ref().and_then(|fleet| fleet.bearer.as_ref()),
+            settings.usage.as_ref().and_then(|usage| usage.bearer.as_ref()),
         ];
         // The configuration alone does not say what its gateway passes on, and one of a gateway does.
         if self.plugin == Plugin::new(self.plugin.configuration.clone()) {

@@ -3,7 +3,7 @@
 //! [`Settings`] has the fields; the JSON Schema and the reference are made from it. A value checks itself while it is read (`read`), and what fields
 //! have to do with each other is checked afterwards, in place. A configuration is refused as a whole, with its first error.
 //!
-//! Dependencies point one way: this file → `settings` → {`subscribers`, `directory`, `fleet`, `operators`, `headers`} → {`strangers`, `roster`,
+//! Dependencies point one way: this file → `settings` → {`subscribers`, `directory`, `fleet`, `usage`, `operators`, `headers`} → {`strangers`, `roster`,
 //! `service`} → `plans` → {`requests`, `cost`, `rate`} → {`leaf`, `digest`}.
 
 mod cost;
@@ -23,6 +23,7 @@ mod strangers;
 mod subscribers;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 use core::mem;
 
@@ -43,6 +44,7 @@ pub use self::service::Secret;
 pub use self::settings::{LogFields, OnError, Settings};
 pub use self::strangers::{ADDRESS_CLASS, StrangerPolicy};
 pub use self::subscribers::{Agreement, CountBy, Subscribers};
+pub use self::usage::{Share, UsageSettings};
 use crate::count::holding::Sharing;
 use crate::count::table::{Capacity, MAX_CAPACITY};
 use crate::quota::{Mode, Quota};
@@ -57,7 +59,7 @@ use crate::request::readings::{AmbiguousPath, Readings};
 const MAX_BYTES: usize = 4 << 20;
 
 /// Fields that hold secrets or say where secrets are. Messages about them quote neither values nor names that were given.
-pub const SECRET_FIELDS: [&str; 4] = ["key_sources", "subscribers", "directory", "operators"];
+pub const SECRET_FIELDS: [&str; 5] = ["key_sources", "subscribers", "directory", "operators", "usage"];
 
 /// The JSON Schema of the configuration.
 #[cfg(feature = "schema")]
@@ -89,6 +91,8 @@ pub struct Config {
     pub not_ready: Option<StrangerPolicy>,
     /// How the gateways of a fleet share quotas; `None` without a fleet.
     pub fleet: Option<Sharing>,
+    /// Whether each request's caller is noted: for a log, or for a report.
+    pub notes_callers: bool,
     /// Which requests fall under a rule other than that of the default class: the first match decides.
     rules: Vec<(Match, Rule)>,
 }
@@ -166,6 +170,9 @@ impl Config {
             missing_key: settings.missing_key.clone(),
             not_ready: settings.directory.as_ref().map(|directory| directory.not_ready.0.clone()),
             fleet: settings.fleet.as_ref().map(|fleet| fleet.sharing(settings.enforcement == Mode::Shadow)),
+            notes_callers: settings.log_decisions
+                || settings.log_fields == LogFields::All
+                || settings.usage.is_some(),
             settings,
         })
     }
@@ -178,10 +185,11 @@ impl Config {
         mut self,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, ConfigError> {
-        let Settings { directory, fleet, .. } = &mut self.settings;
+        let Settings { directory, fleet, usage, .. } = &mut self.settings;
         let directory = directory.as_mut().and_then(|directory| directory.bearer.as_mut());
         let fleet = fleet.as_mut().and_then(|fleet| fleet.bearer.as_mut());
-        for (field, secret) in [("directory", directory), ("fleet", fleet)] {
+        let usage = usage.as_mut().and_then(|usage| usage.bearer.as_mut());
+        for (field, secret) in [("directory", directory), ("fleet", fleet), ("usage", usage)] {
             secret.map_or(Ok(()), |secret| secret.read_variable(&variable)).at(field)?;
         }
         Ok(self)

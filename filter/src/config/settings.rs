@@ -10,6 +10,7 @@ use super::quota::Grants;
 use super::requests::Match;
 use super::strangers::StrangerPolicy;
 use super::subscribers::{CountBy, Subscriber};
+use super::usage::UsageSettings;
 use crate::count::table::Capacity;
 use crate::quota::Mode;
 use crate::read::{Entries, NonEmpty, fields, words};
@@ -110,6 +111,9 @@ fields! {
         /// Shares quotas among gateways through a ledger. Strangers, and quotas in shadow mode, are counted by each gateway.
         pub fleet: Option<FleetSettings>
             => {"cluster": "ledger", "bearer": {"env": "WEIR_LEDGER_TOKEN"}, "on_unavailable": {"local": 10}},
+        /// Reports to a service what each caller has used, in batches of CloudEvents.
+        pub usage: Option<UsageSettings>
+            => {"cluster": "backend-internal", "path": "/internal/usage", "bearer": {"env": "WEIR_USAGE_TOKEN"}, "thresholds": [80, 100]},
     }
 }
 

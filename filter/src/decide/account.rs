@@ -1,5 +1,6 @@
 //! The accounts of callers: what needs not be found out twice about a caller's requests of one class.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use hashbrown::HashTable;
@@ -8,6 +9,7 @@ use crate::config::Entitlement;
 use crate::count::fingerprint::CallerHash;
 use crate::count::levels::Levels;
 use crate::directory::SeenRow;
+use crate::usage::meter::Meter;
 
 /// Callers of one generation: what a table of 65,536 slots holds.
 const GENERATION: usize = 65_536 / 8 * 7;
@@ -23,6 +25,8 @@ pub(super) struct Account {
     pub(super) levels: Levels,
     /// The row of the directory that it is from; `None` if it does not depend on the directory.
     pub(super) row: Option<Arc<SeenRow>>,
+    /// What it has used, if that is reported.
+    pub(super) meter: Option<Rc<Meter>>,
     /// The number of the view of the directory that it was found under. Under another, the row is read again.
     pub(super) under: u32,
 }

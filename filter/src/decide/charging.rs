@@ -10,22 +10,21 @@ use super::outcome::Outcome;
 use super::refusal::Refusal;
 use super::usage::Subscriber;
 use crate::config::{Class, Entitlement, LogFields};
-use crate::count::charge::{Admission, SharedName, Standings};
+use crate::count::charge::{Admission, SharedName};
 use crate::count::counters::Counted;
-use crate::count::fingerprint::{ClientAddress, Who};
+use crate::count::fingerprint::{ClientAddress, KeyDigest, Who};
 use crate::count::levels::{Demand, Levels, Others};
 use crate::directory::SeenRow;
 use crate::fleet::client::Next;
 use crate::quota::{Mode, QuotaSet};
-use crate::time::Timestamp;
 
 impl<H: Host> Context<'_, H> {
-    /// The account of a caller in a class. `row` is the directory's, if it is from one.
+    /// The account of a caller in a class, by its key. `row` is the directory's, if it is from one.
     pub(super) fn account(
         &mut self,
         subscriber: &Subscriber<'_>,
         class: usize,
-        row: Option<Arc<SeenRow>>,
+        (key, row): (&KeyDigest, Option<Arc<SeenRow>>),
     ) -> Result<Account, DecideError> {
         let (config, is_shared) = (self.config, self.is_shared());
         let counters = self.open()?;
@@ -47,6 +46,7 @@ impl<H: Host> Context<'_, H> {
             entitlement: subscriber.entitlements.get(class).cloned().unwrap_or(Entitlement::NotInPlan),
             levels,
             row,
+            meter: self.meter(subscriber, class, key),
             under: 0,
         })
     }
@@ -73,7 +73,12 @@ impl<H: Host> Context<'_, H> {
     ) -> Result<(), DecideError> {
         decided.plan = Some(account.plan);
         match &account.entitlement {
-            Entitlement::Unlimited => decided.pass(Outcome::Allowed),
+            Entitlement::Unlimited => {
+                decided.pass(Outcome::Allowed);
+                if account.meter.is_some() {
+                    self.open_unlimited(decided, account);
+                }
+            }
             Entitlement::NotInPlan => {
                 decided.refuse(self.config, Outcome::NotInPlan, Refusal::NotInPlan);
             }
@@ -82,16 +87,47 @@ impl<H: Host> Context<'_, H> {
                 let demand = Demand { quotas: quotas.clone(), levels: account.levels.clone(), cost };
                 if let Err(error) = self.charge_demand(decided, demand, false) {
                     decided.subscriber.clone_from(&account.subscriber);
+                    if let Some(meter) = &account.meter {
+                        self.measure_failed(decided.class, meter);
+                    }
                     return Err(error);
                 }
             }
         }
+        if decided.is_refused || decided.answer.is_some() || self.config.notes_callers {
+            self.note(decided, account);
+        }
+        Ok(())
+    }
+
+    /// Notes whose request it is, for logs, and for the reports of what was used.
+    fn note(&mut self, decided: &mut Decided, account: &Account) {
         let settings = &self.config.settings;
         let is_logged = settings.log_fields == LogFields::All || settings.log_decisions;
         if decided.is_refused || decided.answer.is_some() || is_logged {
             decided.subscriber.clone_from(&account.subscriber);
         }
-        Ok(())
+        if let Some(meter) = &account.meter {
+            self.measure(decided, meter);
+        }
+    }
+
+    /// Has the response settle what a request of a class without quotas has used, where responses do.
+    #[cold]
+    fn open_unlimited(&self, decided: &mut Decided, account: &Account) {
+        let class = self.config.catalog.classes.get(decided.class).filter(|class| class.is_settled());
+        decided.charged = class.map(|class| Charged {
+            is_open: true,
+            ..Charged::new(
+                Demand {
+                    quotas: Arc::new(QuotaSet::new(Vec::new())),
+                    levels: account.levels.clone(),
+                    cost: class.units(),
+                },
+                (decided.class, decided.is_grpc),
+                false,
+            )
+        });
     }
 
     /// Charges what a request needs, and decides it.
@@ -101,16 +137,9 @@ impl<H: Host> Context<'_, H> {
         demand: Demand,
         is_stranger: bool,
     ) -> Result<(), DecideError> {
-        let charged = decided.charged.get_or_insert_with(|| Charged {
-            demand,
-            standings: Standings::new(),
-            at: Timestamp::from_seconds(0),
-            class: decided.class,
-            is_stranger,
-            is_grpc: decided.is_grpc,
-            is_open: false,
-            is_in_flight: false,
-        });
+        let (class, is_grpc) = (decided.class, decided.is_grpc);
+        let charged =
+            decided.charged.get_or_insert_with(|| Charged::new(demand, (class, is_grpc), is_stranger));
         let followed = match charged.demand.levels.others {
             None => self.charge(charged).map(|counted| self.conclude(decided, counted)),
             Some(_) => self.charge_levels(charged).map(|next| self.follow(decided, next)),

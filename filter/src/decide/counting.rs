@@ -1,5 +1,6 @@
 //! Charging requests to their counters, and settling what they were charged.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::host::{Host, LogLevel};
@@ -16,6 +17,8 @@ use crate::fleet::client::{Client, Next};
 use crate::log_limiter::LogLimiter;
 use crate::quota::QuotaSet;
 use crate::time::Timestamp;
+use crate::usage::meter::Meter;
+use crate::usage::report::{NotTaken, Reporter};
 
 /// Why a request could not be decided by its quotas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,7 +34,7 @@ pub(super) enum DecideError {
 }
 
 /// A request that was charged, or that its quotas had no room for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "facts that hold independently of each other")]
 pub struct Charged {
     /// What it needed.
@@ -49,9 +52,28 @@ pub struct Charged {
     pub is_open: bool,
     /// Whether the request is counted among those in flight, until its stream ends.
     pub is_in_flight: bool,
+    /// The meter that it is added to once the charge is settled, or it has waited.
+    pub(super) meter: Option<Rc<Meter>>,
 }
 
 impl Charged {
+    /// A request that has charged nothing yet.
+    #[inline(always)]
+    pub(super) fn new(demand: Demand, (class, is_grpc): (usize, bool), is_stranger: bool) -> Self {
+        let (standings, at) = (Standings::new(), Timestamp::from_seconds(0));
+        Self {
+            demand,
+            standings,
+            at,
+            class,
+            is_stranger,
+            is_grpc,
+            is_open: false,
+            is_in_flight: false,
+            meter: None,
+        }
+    }
+
     /// The quotas of the class.
     #[must_use]
     pub fn quotas(&self) -> &Arc<QuotaSet> {
@@ -76,6 +98,9 @@ pub(super) struct Counting {
     /// Metadata that names nobody is logged once a minute.
     unreadable: LogLimiter<String, 60>,
     pub(super) events: EventSums,
+    /// Reports what callers have used, if that is configured. A batch that is not taken is logged once a minute.
+    pub(super) reporter: Option<Reporter>,
+    pub(super) not_taken: LogLimiter<NotTaken, 60>,
 }
 
 /// What deciding a request works with.
@@ -86,7 +111,7 @@ pub(super) struct Context<'a, H> {
 }
 
 impl Counting {
-    pub(super) fn new(config: &Config) -> Self {
+    pub(super) fn new(config: &Arc<Config>) -> Self {
         let client = config.fleet.map(Client::new);
         let events = EventSums::default();
         Self {
@@ -95,6 +120,8 @@ impl Counting {
             errors: LogLimiter::default(),
             unreadable: LogLimiter::default(),
             events,
+            reporter: Reporter::new(config),
+            not_taken: LogLimiter::default(),
         }
     }
 
@@ -114,10 +141,13 @@ impl Counting {
         self.counters = None;
     }
 
-    /// Takes over what a configuration that ends has not stated to the ledger yet.
+    /// Takes over what a configuration that ends has not stated to the ledger yet, and what it has not reported.
     pub(super) fn take_over(&mut self, ended: &mut Self) {
         if let (Some(client), Some(ended)) = (&mut self.client, &mut ended.client) {
             client.take_over(ended);
+        }
+        if let (Some(reporter), Some(ended)) = (&mut self.reporter, &mut ended.reporter) {
+            reporter.take_over(ended);
         }
     }
 
@@ -149,6 +179,9 @@ impl Counting {
         }
         if let Some(client) = &mut self.client {
             self.events.add_all(client.events.drain());
+        }
+        if let Some(reporter) = &mut self.reporter {
+            self.events.add(Event::UsageLost, reporter.take_lost());
         }
         self.events.drain()
     }

@@ -185,6 +185,7 @@ pub(super) mod tests {
             is_grpc: false,
             is_open: false,
             is_in_flight: false,
+            meter: None,
         }
     }
 

@@ -105,6 +105,10 @@ impl Limiter {
         &self.counting
     }
 
+    pub(super) fn counting_mut(&mut self) -> &mut Counting {
+        &mut self.counting
+    }
+
     /// Looks whether the directory's list has changed since the last time. What is remembered of callers is then read again, when they call.
     /// Returns what is to be logged.
     ///
@@ -124,7 +128,8 @@ impl Limiter {
         self.counting.retire();
     }
 
-    /// Takes over what a configuration that ends has not stated to the ledger yet. Whether it counts in the same namespace.
+    /// Takes over what a configuration that ends has not stated to the ledger yet, and what it has not reported. Whether it counts in the same
+    /// namespace.
     pub fn take_over(&mut self, ended: &mut Self) -> bool {
         let is_same = self.config.settings.namespace == ended.config.settings.namespace;
         if is_same {
@@ -337,7 +342,7 @@ impl<H: Host> Decider<'_, H> {
             return Ok(());
         }
         let row = listed.as_ref().map(|listed| Arc::clone(&listed.row));
-        let account = self.context.account(&subscriber, decided.class, row)?;
+        let account = self.context.account(&subscriber, decided.class, (&key, row))?;
         let account = self.accounts.insert(remembered_by, account);
         self.context.charge_account(decided, account)
     }
@@ -415,7 +420,9 @@ impl<H: Host> Decider<'_, H> {
                 decided.pass(outcome);
             }
         }
-        if keyed.asks_usage && decided.answer.is_none() {
+        if !keyed.asks_usage {
+            self.context.measure_stranger(decided);
+        } else if decided.answer.is_none() {
             decided.answer = Some(Box::new(Answer::Refused(Refusal::UnknownKey)));
         }
         Ok(())

@@ -11,6 +11,7 @@ pub mod decision_log;
 pub mod headers;
 pub mod host;
 pub mod limiter;
+mod metering;
 pub mod metric;
 mod operate;
 pub mod operators;

@@ -45,7 +45,9 @@ impl<H: Host> Context<'_, H> {
         }
         let ends = moment == Moment::End && charged.is_in_flight;
         if due.is_some() || moment == Moment::End {
-            self.settle(charged, due.unwrap_or(Due::Units(charged.cost())), ends);
+            let due = due.unwrap_or(Due::Units(charged.cost()));
+            self.settle(charged, due, ends);
+            self.measure_settled(charged, due);
         }
     }
 

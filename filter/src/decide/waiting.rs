@@ -71,9 +71,13 @@ impl Limiter {
         let Answer::Later(Wait { awaited, waiting, .. }) = *answer else { return };
         let (mut decider, reader) = self.decider(host);
         if awaited == Awaited::Units {
+            let meter = decided.charged.as_mut().and_then(|charged| charged.meter.take());
             if let Err(error) = decider.context.go_on(decided, waiting, responded) {
                 decider.context.log_error("a request could not be counted", error);
                 decided.fail(decider.context.config);
+            }
+            if let Some(meter) = meter {
+                decider.context.measure(decided, &meter);
             }
             return;
         }

@@ -10,6 +10,7 @@ mod poll;
 mod root;
 mod state;
 mod stream;
+mod usage;
 
 use crate::decide::host::{CounterHost as _, LogLevel};
 use crate::host::Gateway;

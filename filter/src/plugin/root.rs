@@ -31,10 +31,9 @@ impl Context for Root {
     }
 
     fn on_done(&mut self) -> bool {
-        if let Some(active) = &self.active {
-            active.with(super::state::State::done);
-        }
-        true
+        // The host keeps the root context until it is told that all was reported.
+        let has_left = self.active.as_ref().and_then(|active| active.with(super::state::State::done));
+        !has_left.unwrap_or(false)
     }
 }
 

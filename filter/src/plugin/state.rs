@@ -8,6 +8,7 @@ use super::fleet::{self, Ticking};
 use super::log::logged;
 use super::metrics::Metrics;
 use super::poll::Poller;
+use super::usage::Posting;
 use crate::config::{Config, StrangerPolicy, UpstreamHeaders};
 use crate::count::shared_data::HostError;
 use crate::count::swap::CounterHost as _;
@@ -53,6 +54,7 @@ pub(super) struct State {
     limiter: Limiter,
     poller: Option<Poller>,
     fleet: Option<Ticking>,
+    usage: Option<Posting>,
     metrics: Metrics,
     /// Whether the host keeps a line for access logs, as far as is known.
     has_filter_state: bool,
@@ -84,8 +86,9 @@ impl Active {
         });
         let metrics = Metrics::define(&config);
         let fleet = config.fleet.map(|_| Ticking::default());
+        let usage = config.settings.usage.as_ref().map(|_| Posting::default());
         let flushed = Timestamp::default();
-        let state = State { limiter, poller, fleet, metrics, has_filter_state: true, flushed };
+        let state = State { limiter, poller, fleet, usage, metrics, has_filter_state: true, flushed };
         let active = Rc::new(Self(RefCell::new(state)));
         ACTIVE.with_borrow_mut(|all| {
             all.retain(|other| other.strong_count() > 0);
@@ -112,6 +115,9 @@ impl State {
         if let Some(fleet) = self.fleet.as_mut().filter(|_| is_due || self.limiter.is_busy()) {
             fleet.tick(&mut self.limiter);
         }
+        if let Some(usage) = self.usage.as_mut().filter(|_| is_due) {
+            usage.tick(&mut self.limiter);
+        }
     }
 
     /// Whether sums are to be flushed on this tick, if ticks come more often.
@@ -133,6 +139,13 @@ impl State {
         }
         if let Some(fleet) = &mut self.fleet {
             fleet.answer(&mut self.limiter, call, answered, body_size);
+        }
+        if let Some(usage) = &mut self.usage {
+            usage.answer(&mut self.limiter, call, answered);
+            if self.limiter.has_ended() {
+                self.flush();
+                logged(host::done());
+            }
         }
     }
 
@@ -236,12 +249,21 @@ impl State {
         }
     }
 
-    /// Gives up what others of the process may take over.
-    pub(super) fn done(&mut self) {
+    /// Gives up what others of the process may take over. Returns whether something is left that nobody does, and that is reported before the end.
+    pub(super) fn done(&mut self) -> bool {
         if let Some(poller) = &mut self.poller {
             poller.give_up();
         }
-        // This configuration is borrowed, and so not among them.
+        self.hand_over();
+        let has_left = self.limiter.end_reports();
+        if let Some(usage) = &mut self.usage {
+            usage.tick(&mut self.limiter);
+        }
+        has_left && !self.limiter.has_ended()
+    }
+
+    fn hand_over(&mut self) {
+        // This configuration is borrowed, or ends, and so is not among them.
         let _is_taken_over = newest_first()
             .into_iter()
             .any(|other| other.with(|state| state.limiter.take_over(&mut self.limiter)).unwrap_or(false));
@@ -254,6 +276,8 @@ impl State {
 
 impl Drop for State {
     fn drop(&mut self) {
+        // Streams may have ended after the root context has.
+        self.hand_over();
         self.flush();
     }
 }

@@ -109,6 +109,11 @@ fn cases() -> Vec<Case> {
             ..case("plan_source", by_metadata)
         },
         case("a key in the query", by_query),
+        case("plain, with usage", {
+            let mut usage = plain.clone();
+            usage["usage"] = json!({"cluster": "usage", "path": "/usage"});
+            usage
+        }),
         case("units held in a fleet", {
             let mut fleet = plain.clone();
             fleet["fleet"] = json!({"cluster": "ledger"});

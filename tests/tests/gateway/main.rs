@@ -41,3 +41,4 @@ mod start_up;
 mod two_filters;
 mod updates;
 mod upstream_headers;
+mod usage;

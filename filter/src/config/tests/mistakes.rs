@@ -202,7 +202,37 @@ fn every_mistake_has_its_message_and_its_path() {
         (r#""log_decision": true"#.to_owned(), "log_decision: unknown field, did you mean log_decisions?"),
         (
             r#""rate": 7"#.to_owned(),
-            "rate: unknown field, expected plans, classes, default_class, exempt, base_path or 21 others",
+            "rate: unknown field, expected plans, classes, default_class, exempt, base_path or 22 others",
+        ),
+        (r#""usage": {"cluster": "c"}"#.to_owned(), "usage: missing field `path`"),
+        (
+            r#""usage": {"cluster": "c", "path": "/u", "every": "1s"}"#.to_owned(),
+            "usage.*: unknown field, expected cluster, path, authority, interval, bearer, thresholds",
+        ),
+        (
+            r#""usage": {"cluster": "c", "path": "u"}"#.to_owned(),
+            "usage.path: expected a path that starts with /",
+        ),
+        (
+            r#""usage": {"cluster": "c", "path": "/u", "interval": "0s"}"#.to_owned(),
+            "usage.interval: expected at least 1 s",
+        ),
+        (
+            r#""usage": {"cluster": "c", "path": "/u", "thresholds": [0]}"#.to_owned(),
+            "usage.thresholds[0]: expected 1 to 100 percent",
+        ),
+        (
+            r#""usage": {"cluster": "c", "path": "/u", "thresholds": [101]}"#.to_owned(),
+            "usage.thresholds[0]: expected 1 to 100 percent",
+        ),
+        (
+            r#""usage": {"cluster": "c", "path": "/u", "thresholds": [100, 80]}"#.to_owned(),
+            "usage.thresholds: expected ascending shares, each once",
+        ),
+        (
+            r#""usage": {"cluster": "c", "path": "/u", "thresholds": [1, 2, 3, 4, 5, 6, 7, 8, 9]}"#
+                .to_owned(),
+            "usage.thresholds: expected at most 8 shares",
         ),
         (
             r#""fleet": {"cluster": "c", "domain": "d"}"#.to_owned(),

@@ -41,6 +41,7 @@ fn full(key: &str) -> Value {
         "on_error": "deny",
         "counters": {"known": 64, "strangers": 8},
         "namespace": "n",
+        "usage": {"cluster": "b", "path": "/usage", "authority": "usage.internal", "interval": "10s", "bearer": key, "thresholds": [50, 100]},
         "operators": {"path": "/weir", "tokens": [{"name": "on-call", "token": format!("sha256:{}", "c".repeat(64))}]},
     })
 }
@@ -111,7 +112,7 @@ fn fields_with_secrets_are_refused_without_any_given_text() {
     for secret in ["s3cret", "sk_live_51HxQ2eZvKYlo2C", "s3c/ret+Zm9v==", "s3cret, expected `a`", "s3crèt"] {
         let mut refusals = 0;
         for place in places(&full("token")) {
-            if SECRET_FIELDS.iter().any(|field| place.starts_with(&format!("/{field}"))) {
+            if SECRET_FIELDS.iter().any(|field| place.split('/').nth(1) == Some(field)) {
                 for changed in with_secret(&place, secret) {
                     let refusal = refusal(&changed.to_string()).unwrap_or_default();
                     refusals += usize::from(!refusal.is_empty());

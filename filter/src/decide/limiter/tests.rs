@@ -8,6 +8,7 @@ mod fleet;
 mod operators;
 mod organisation;
 mod settlement;
+mod usage;
 
 use self::filter::{Filter, Sent, status};
 

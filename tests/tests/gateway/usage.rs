@@ -1,0 +1,271 @@
+//! What the filter reports that callers have used is what it admitted, whatever becomes of the service that is told.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use host_sim::{Host, Response as Simulated};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tests::collector::{CLUSTER, Collector, Usage, Used, reporting};
+use tests::envoy::{Setup, Upstream};
+use tests::exchange::get;
+use tests::gateway::{module, plugin};
+use tests::policy::Policy;
+use tests::server::{Response, Server};
+use tests::{clock, flood};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const SUBSCRIBERS: usize = 60;
+/// Requests of a flood.
+const REQUESTS: usize = 12_000;
+
+/// Subscribers of three classes: one that refuses most of their requests, one whose responses settle what it costs, and one without quotas.
+fn policy() -> Policy {
+    let classes = json!([
+        {"name": "chat", "cost": {"reserve": 10, "actual": {"response_header": "x-cost"}}, "refund": {"statuses": ["5xx"]},
+         "match": [{"path": "/chat"}]},
+        {"name": "bulk", "cost": 3, "match": [{"path": "/bulk"}]},
+    ]);
+    let plans = json!({"pro": {"standard": ["20/month"], "chat": ["4000000000/month"], "bulk": "unlimited"}});
+    let policy = Policy::contract().unwrap().with("plans", plans).with("classes", classes);
+    let policy = (0..SUBSCRIBERS).fold(policy, |policy, number| {
+        policy.subscriber(&subscriber(number), "pro", &format!("key-{number}"))
+    });
+    reporting(policy)
+}
+
+fn subscriber(number: usize) -> String {
+    format!("subscriber-{number}")
+}
+
+/// The path and the class of a request, and what it costs if it is admitted.
+const KINDS: [(&str, &str, u64); 6] = [
+    ("/links", "standard", 1),
+    ("/chat?cost=4", "chat", 4),
+    ("/chat?cost=25", "chat", 25),
+    ("/chat?status=503", "chat", 0),
+    ("/chat", "chat", 10),
+    ("/bulk", "bulk", 3),
+];
+
+/// Answers as a path asks for.
+fn upstream() -> Server {
+    let answer = |request: http::Request<bytes::Bytes>| {
+        let query = request.uri().query().unwrap_or_default();
+        let parameter = |name: &str| query.strip_prefix(name).map(str::to_owned);
+        let mut response = Response::default();
+        if let Some(status) = parameter("status=") {
+            *response.status_mut() = status.parse().unwrap();
+        }
+        if let Some(cost) = parameter("cost=") {
+            response.headers_mut().insert("x-cost", cost.parse().unwrap());
+        }
+        response
+    };
+    Server::start(answer).unwrap()
+}
+
+/// Sends requests of all subscribers and kinds. Returns what is to be reported of them.
+fn send(gateway: SocketAddr, requests: usize) -> Usage {
+    let requests = (0..requests).map(|number| {
+        let (who, kind) = (number % SUBSCRIBERS, number / SUBSCRIBERS % KINDS.len());
+        ((who, kind), get(KINDS[kind].0).key(&format!("key-{who}")))
+    });
+    let answers = flood::send(gateway, 32, requests).unwrap();
+    let mut usage = Usage::new();
+    for (((who, kind), status), times) in answers {
+        let ((_, class, units), times) = (KINDS[kind], times as u64);
+        let used = usage.entry((subscriber(who), class.to_owned())).or_default();
+        match status {
+            200 | 503 => {
+                used.requests += times;
+                used.units += times * units;
+            }
+            429 => used.refused += times,
+            other => panic!("status {other}"),
+        }
+    }
+    usage
+}
+
+fn sum(mut all: Usage, more: Usage) -> Usage {
+    for (of, Used { requests, units, refused }) in more {
+        let used = all.entry(of).or_default();
+        used.requests += requests;
+        used.units += units;
+        used.refused += refused;
+    }
+    all
+}
+
+/// Waits until exactly this is reported.
+fn assert_reported(collector: &Collector, expected: &Usage) {
+    let agrees = || (collector.usage() == *expected).then_some(());
+    if let Err(error) = clock::eventually("the usage", PATIENCE, agrees) {
+        let found = collector.usage();
+        let different: BTreeMap<_, _> =
+            expected.iter().filter(|(of, used)| found.get(*of) != Some(*used)).collect();
+        panic!(
+            "{error:#}: {different:?}, reported {:?}",
+            different.keys().map(|of| found.get(*of)).collect::<Vec<_>>()
+        );
+    }
+}
+
+/// Each batch that was not taken came again with the same bytes.
+fn assert_sent_again(collector: &Collector) {
+    let posted = collector.posted();
+    for (body, status) in &posted {
+        let is_taken = posted.iter().any(|(other, status)| other == body && *status == 202);
+        assert!(is_taken, "a batch that was answered {status} never came again");
+    }
+    assert!(posted.iter().all(|(_, status)| *status != 422), "a batch is none");
+}
+
+#[test]
+fn reported_is_what_was_admitted_while_the_service_fails_and_does_not_answer() {
+    let (collector, upstream) = (Collector::start(), upstream());
+    let setup = Setup::new(policy(), Upstream::At(upstream.address())).workers(4);
+    let envoy = collector.envoy(setup);
+    let mut admitted = send(envoy.address(), REQUESTS);
+    assert_reported(&collector, &admitted);
+    let refused: u64 = admitted.values().map(|used| used.refused).sum();
+    assert!(refused > 0, "the quota of the class standard refuses nobody");
+    // It fails in each way that is not for good.
+    collector.answer([500, 503, 429, 401, 403, 408, 302, 500]);
+    admitted = sum(admitted, send(envoy.address(), REQUESTS));
+    assert_reported(&collector, &admitted);
+    assert!(collector.has_answered());
+    // It takes batches, but its answers come too late.
+    let before = collector.posted().len();
+    collector.way.take(Duration::from_secs(4));
+    admitted = sum(admitted, send(envoy.address(), REQUESTS));
+    clock::eventually("batches of which no answer comes", PATIENCE, || (collector.again() > 0).then_some(()))
+        .unwrap();
+    assert!(collector.posted().len() > before);
+    collector.way.take(Duration::ZERO);
+    collector.way.reset();
+    admitted = sum(admitted, send(envoy.address(), REQUESTS));
+    assert_reported(&collector, &admitted);
+    assert_sent_again(&collector);
+    assert_eq!(envoy.stat("wasmcustom.weir.usage.lost_total").unwrap_or(0), 0);
+}
+
+#[test]
+fn configurations_that_are_pushed_in_mid_load_lose_nothing() {
+    let (collector, upstream) = (Collector::start(), upstream());
+    let setup = Setup::new(policy(), Upstream::At(upstream.address())).workers(4).live_updates();
+    let mut envoy = collector.envoy(setup);
+    // Some batches fail meanwhile, so that configurations end with one that is not taken.
+    collector.answer([500; 12]);
+    let address = envoy.address();
+    let is_done = AtomicBool::new(false);
+    let admitted = std::thread::scope(|scope| {
+        let is_done = &is_done;
+        let flood = scope.spawn(move || {
+            let admitted = send(address, 3 * REQUESTS);
+            is_done.store(true, Ordering::SeqCst);
+            admitted
+        });
+        let mut updates = 0;
+        while !is_done.load(Ordering::SeqCst) || updates < 5 {
+            updates += 1;
+            let limit = json!([format!("{}/month", 4_000_000_000_u32 - updates)]);
+            assert!(envoy.update(policy().with_at("/plans/pro/chat", limit)).unwrap());
+        }
+        flood.join().unwrap()
+    });
+    assert_reported(&collector, &admitted);
+    assert_sent_again(&collector);
+    assert_eq!(envoy.stat("wasmcustom.weir.usage.lost_total").unwrap_or(0), 0);
+}
+
+#[test]
+fn a_gateway_that_ends_in_mid_load_has_reported_all_but_its_last_interval() {
+    for signal in [Signal::TERM, Signal::KILL] {
+        let (collector, upstream) = (Collector::start(), upstream());
+        let setup = Setup::new(policy(), Upstream::At(upstream.address())).workers(4);
+        let envoy = collector.envoy(setup);
+        let before = send(envoy.address(), REQUESTS);
+        assert_reported(&collector, &before);
+        let all = sum(before.clone(), send(envoy.address(), REQUESTS));
+        kill_process(Pid::from_raw(envoy.id().try_into().unwrap()).unwrap(), signal).unwrap();
+        let has_ended = || std::net::TcpStream::connect(envoy.address()).is_err().then_some(());
+        clock::eventually("the gateway ends", PATIENCE, has_ended).unwrap();
+        for (of, reported) in collector.usage() {
+            let (least, most) = (before.get(&of).copied().unwrap_or_default(), all[&of]);
+            let is_between = |part: fn(&Used) -> u64| (part(&least)..=part(&most)).contains(&part(&reported));
+            let parts: [fn(&Used) -> u64; 3] = [|used| used.requests, |used| used.units, |used| used.refused];
+            assert!(
+                parts.into_iter().all(is_between),
+                "{of:?}: {least:?} to {most:?}, reported {reported:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_batch_that_the_service_refuses_for_good_is_counted_as_lost_and_named_in_the_log() {
+    let collector = Collector::start();
+    let policy = reporting(Policy::contract().unwrap().subscriber("acme", "pro", "key"));
+    let envoy = collector.envoy(Setup::new(policy, Upstream::DirectResponse).workers(1));
+    collector.answer([400]);
+    for _ in 0..7 {
+        envoy.send(&get("/links").key("key")).unwrap();
+    }
+    // Seven requests may be of two intervals.
+    clock::eventually("the counter", PATIENCE, || {
+        let lost = envoy.prometheus("weir_usage_lost_total").unwrap_or(0);
+        let taken: u64 = collector.usage().values().map(|used| used.requests).sum();
+        (lost > 0 && lost + taken == 7).then_some(())
+    })
+    .unwrap();
+    let line = "weir: usage: the service refuses a batch with status 400, so the usage of ";
+    assert!(envoy.log().lines().iter().any(|log| log.contains(line)));
+}
+
+#[test]
+fn strangers_are_reported_by_class_alone() {
+    let collector = Collector::start();
+    let policy = reporting(Policy::contract().unwrap().with("unknown_key", json!({"action": "pass"})));
+    let envoy = collector.envoy(Setup::new(policy, Upstream::DirectResponse).workers(2));
+    let requests = (0..500).map(|number| ((), get("/links").key(&format!("nobody-{number}"))));
+    flood::send(envoy.address(), 8, requests).unwrap();
+    let of = ("strangers".to_owned(), "standard".to_owned());
+    let used = Used { requests: 500, units: 500, refused: 0 };
+    assert_reported(&collector, &Usage::from([(of, used)]));
+    let events = collector.events("weir.usage.strangers");
+    assert!(
+        events.iter().all(|event| event["data"].get("key").is_none() && event["data"].get("plan").is_none())
+    );
+}
+
+/// The next configuration of the VM reports nothing, so it cannot take over what is left.
+#[test]
+fn a_configuration_that_ends_without_another_that_reports_sends_its_last_batch() {
+    for (status, lost) in [(202, 0), (500, 1)] {
+        let posted = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&posted);
+        let mut host = Host::builder()
+            .cluster(CLUSTER, move |request| {
+                let events: Vec<Value> = serde_json::from_slice(request.body_bytes()).unwrap();
+                sink.lock().unwrap().extend(events);
+                Simulated::new(status)
+            })
+            .build();
+        let policy = Policy::contract().unwrap().subscriber("acme", "pro", "key");
+        host.load(module(), plugin(&reporting(policy.clone()))).unwrap();
+        let request = host_sim::Request::get("/links").header("authorization", "Bearer key");
+        assert_eq!(host.send(request, |_| Simulated::ok()).status(), 200);
+        assert!(posted.lock().unwrap().is_empty(), "the interval goes on");
+        host.update(policy.to_string()).unwrap();
+        host.advance(Duration::from_secs(1));
+        let posted = posted.lock().unwrap();
+        assert_eq!(posted.len(), 1, "{status}: {posted:?}");
+        assert_eq!(posted[0]["data"]["requests"], 1);
+        assert_eq!(host.metrics().counter("weir.usage.lost_total"), lost, "{status}");
+    }
+}
