@@ -292,8 +292,8 @@ CREATE TABLE usage_hours (
 ) WITHOUT ROWID;
 CREATE INDEX usage_hours_by_time ON usage_hours (bucket);
 
--- The last report of each caller in each class, and its tightest quota, if it has one. `share` is what is used of it in thousandths, until
--- its window ends.
+-- The last report of each caller in each class, and its tightest quota as JSON, if it has one. `share` is what is used of it in thousandths,
+-- until its window ends.
 CREATE TABLE usage_callers (
     subscriber TEXT NOT NULL,
     key_prefix TEXT NOT NULL,
@@ -301,11 +301,9 @@ CREATE TABLE usage_callers (
     organisation TEXT NOT NULL,
     plan TEXT NOT NULL,
     reported_at BIGINT NOT NULL,
-    quota TEXT,
-    quota_limit BIGINT,
-    used BIGINT,
     until BIGINT,
     share BIGINT,
+    tightest TEXT,
     PRIMARY KEY (subscriber, key_prefix, class)
 ) WITHOUT ROWID;
 CREATE INDEX usage_callers_by_share ON usage_callers (subscriber, until, share);
@@ -320,18 +318,14 @@ CREATE TABLE usage_batches (
 ) WITHOUT ROWID;
 CREATE INDEX usage_batches_by_age ON usage_batches (taken_at);
 
--- Shares of quotas that were reached, kept until seven days after the end of their window, so that each is told once.
+-- Shares of quotas that were reached, kept until seven days after the end of their window, so that each is told once. `details` is JSON: what
+-- webhooks are told.
 CREATE TABLE usage_thresholds (
     id TEXT NOT NULL PRIMARY KEY,
     subscriber TEXT NOT NULL,
-    class TEXT NOT NULL,
-    quota TEXT NOT NULL,
-    share BIGINT NOT NULL,
-    quota_limit BIGINT NOT NULL,
-    used BIGINT NOT NULL,
-    window_start BIGINT NOT NULL,
     window_end BIGINT NOT NULL,
-    reached_at BIGINT NOT NULL
+    reached_at BIGINT NOT NULL,
+    details TEXT NOT NULL
 );
 CREATE INDEX usage_thresholds_of_subscriber ON usage_thresholds (subscriber, reached_at);
 CREATE INDEX usage_thresholds_by_age ON usage_thresholds (window_end);

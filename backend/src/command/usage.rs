@@ -47,7 +47,8 @@ fn cell(text: &str) -> String {
 
 pub(crate) async fn list(options: ListUsage) -> Result<(), CliError> {
     let store = open(&options.database).await?;
-    let subscribers = store.list_usage(options.sort, options.most.into(), Clock::system().now()).await?;
+    let subscribers =
+        store.list_usage(options.sort, None, (0, options.most.into()), Clock::system().now()).await?;
     store.close().await;
     say!("   share     units/24h  requests/24h   refused/24h  plan          quota             subscriber")?;
     subscribers.into_iter().try_for_each(|SubscriberUsage { account, tightest, day, .. }| {

@@ -1,7 +1,7 @@
 //! Usage: what gateways report of the requests that they admitted and refused.
 
 use jiff::{SignedDuration, Timestamp};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::when::as_rfc3339;
 
@@ -74,7 +74,7 @@ pub(crate) struct Report {
 }
 
 /// The quota of which the smallest share was left.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tightest {
     /// Its name.
     pub quota: String,
@@ -95,7 +95,7 @@ impl Tightest {
 }
 
 /// A share of a quota that was reached, once for each window.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Threshold {
     #[serde(skip)]
     pub(crate) id: String,

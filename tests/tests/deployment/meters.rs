@@ -46,7 +46,7 @@ fn openmeter_takes_the_events_as_they_are_and_its_meters_find_their_fields() {
         value
     };
     let bad_meters = [
-        broken(meters[0].clone(), "slug", json!("weir-units")),
+        broken(meters[0].clone(), "slug", json!("api-units")),
         broken(meters[0].clone(), "aggregation", json!("TOTAL")),
         broken(meters[0].clone(), "value", json!("$.units")),
     ];

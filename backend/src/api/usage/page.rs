@@ -17,7 +17,7 @@ use crate::api::state::Shared;
 use crate::domain::usage::{Account, Sums, Tightest};
 use crate::http::error::ApiError;
 use crate::http::query::Query;
-use crate::store::{SubscriberUsage, ToldThreshold, UsageCaller};
+use crate::store::{SubscriberUsage, ToldThreshold, UsageCaller, UsageOrder};
 
 /// Subscribers of a page.
 const ROWS: i64 = 50;
@@ -189,9 +189,8 @@ fn grouped(number: i64) -> String {
 async fn overview(State(app): State<Shared>, query: Query) -> Result<Response, ApiError> {
     let (search, now) = (query.search()?.map(str::trim), app.clock.now());
     let (skipped, size) = query.page(ROWS)?;
-    let reader = &mut app.store.reader_for_metrics().await?;
     // One more, to see whether a page follows.
-    let mut rows = app.store.usage_page(reader, search, (skipped, size + 1), now).await?;
+    let mut rows = app.store.list_usage(UsageOrder::Share, search, (skipped, size + 1), now).await?;
     let has_more = i64::try_from(rows.len()).is_ok_and(|rows| rows > size);
     rows.truncate(usize::try_from(size).unwrap_or(usize::MAX));
     let (search, page) = (search.unwrap_or_default(), skipped / size + 1);
@@ -201,8 +200,7 @@ async fn overview(State(app): State<Shared>, query: Query) -> Result<Response, A
 
 async fn subscriber(State(app): State<Shared>, query: Query) -> Result<Response, ApiError> {
     let (id, now) = (query.text("id").unwrap_or_default(), app.clock.now());
-    let reader = &mut app.store.reader_for_metrics().await?;
-    let found = app.store.usage_of_subscriber(reader, id, now).await?;
+    let found = app.store.usage_of_subscriber(id, now).await?;
     let (usage, callers, sums, told) =
         found.ok_or_else(|| ApiError::not_found("No gateway has reported usage of this subscriber."))?;
     let caller = |(account, at, tightest): UsageCaller| {

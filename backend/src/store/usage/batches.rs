@@ -134,22 +134,21 @@ async fn remember_callers(transaction: &mut Transaction, reports: &[&Report]) ->
     let caller = |of: &Account| [&of.subscriber, &of.key, &of.class].map(Clone::clone);
     let last: BTreeMap<_, &Report> =
         of_subscribers.map(|report| (caller(&report.account), *report)).collect();
-    let row = |(caller, Report { account, to, tightest, .. }): ([String; 3], &Report)| {
-        let tightest = tightest.as_ref();
-        let tightest =
-            tightest.map(|of| (of.quota.clone(), of.limit, of.used, of.until.as_millisecond(), of.share()));
-        (caller, account.organisation.clone(), account.plan.clone(), to.as_millisecond(), tightest)
-    };
-    let rows: Vec<_> = last.into_iter().map(row).collect();
+    let mut rows = Vec::with_capacity(last.len());
+    for (caller, Report { account, to, tightest, .. }) in last {
+        let until = tightest.as_ref().map(|of| (of.until.as_millisecond(), of.share()));
+        let tightest = tightest.as_ref().map(|of| to_json("tightest quota", of)).transpose()?;
+        rows.push((caller, &account.organisation, &account.plan, to.as_millisecond(), until, tightest));
+    }
     let mut sql = Sql::new(
-        "INSERT INTO usage_callers (subscriber, key_prefix, class, organisation, plan, reported_at, quota, quota_limit, used, until, share)
-         SELECT value->0->>0, value->0->>1, value->0->>2, value->>1, value->>2, CAST(value->>3 AS BIGINT), value->4->>0,
-         CAST(value->4->>1 AS BIGINT), CAST(value->4->>2 AS BIGINT), CAST(value->4->>3 AS BIGINT), CAST(value->4->>4 AS BIGINT) FROM ",
+        "INSERT INTO usage_callers (subscriber, key_prefix, class, organisation, plan, reported_at, until, share, tightest)
+         SELECT value->0->>0, value->0->>1, value->0->>2, value->>1, value->>2, CAST(value->>3 AS BIGINT),
+         CAST(value->4->>0 AS BIGINT), CAST(value->4->>1 AS BIGINT), value->>5 FROM ",
     );
     sql.each(to_json("usage", &rows)?).in_order().push(
         " ON CONFLICT (subscriber, key_prefix, class) DO UPDATE SET organisation = excluded.organisation, plan = excluded.plan,
-         reported_at = excluded.reported_at, quota = excluded.quota, quota_limit = excluded.quota_limit, used = excluded.used,
-         until = excluded.until, share = excluded.share WHERE usage_callers.reported_at <= excluded.reported_at",
+         reported_at = excluded.reported_at, until = excluded.until, share = excluded.share, tightest = excluded.tightest
+         WHERE usage_callers.reported_at <= excluded.reported_at",
     );
     sql.execute(&mut **transaction).await?;
     Ok(())
@@ -168,19 +167,14 @@ async fn tell(
         return Ok(false);
     }
     thresholds.sort_unstable_by_key(|threshold| &threshold.id);
-    let row = |of: &&Threshold| {
-        let times = [of.from, of.to, of.at].map(Timestamp::as_millisecond);
-        (
-            [&of.id, &of.subscriber, &of.class, &of.quota].map(Clone::clone),
-            [of.share, of.limit, of.used],
-            times,
-        )
-    };
-    let rows: Vec<_> = thresholds.iter().map(row).collect();
+    let mut rows = Vec::with_capacity(thresholds.len());
+    for of in &thresholds {
+        let (ends, reached) = (of.to.as_millisecond(), of.at.as_millisecond());
+        rows.push((&of.id, &of.subscriber, ends, reached, to_json("threshold", of)?));
+    }
     let mut sql = Sql::new(
-        "INSERT INTO usage_thresholds (id, subscriber, class, quota, share, quota_limit, used, window_start, window_end, reached_at)
-         SELECT value->0->>0, value->0->>1, value->0->>2, value->0->>3, CAST(value->1->>0 AS BIGINT), CAST(value->1->>1 AS BIGINT),
-         CAST(value->1->>2 AS BIGINT), CAST(value->2->>0 AS BIGINT), CAST(value->2->>1 AS BIGINT), CAST(value->2->>2 AS BIGINT) FROM ",
+        "INSERT INTO usage_thresholds (id, subscriber, window_end, reached_at, details)
+         SELECT value->>0, value->>1, CAST(value->>2 AS BIGINT), CAST(value->>3 AS BIGINT), value->>4 FROM ",
     );
     sql.each(to_json("thresholds", &rows)?).in_order().push(" ON CONFLICT DO NOTHING RETURNING id");
     let told = sql.all(&mut **transaction).await?;

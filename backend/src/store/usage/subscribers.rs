@@ -9,10 +9,10 @@ use sqlx::any::AnyRow;
 
 use super::sums::{SUMMED, account_of, by_account, last, push_source, sums_of};
 use crate::domain::usage::{Account, Sums, Threshold, Tightest};
-use crate::store::reader::{Queries, Reader};
+use crate::store::reader::Reader;
 use crate::store::rollups::{DAY, HOUR};
 use crate::store::sql::Sql;
-use crate::store::{Store, StoreError, instant_of, optional_instant_of};
+use crate::store::{Store, StoreError, from_json, instant_of};
 
 /// Which subscribers come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -49,40 +49,29 @@ pub(crate) type ToldThreshold = (Threshold, [i64; 3]);
 pub(crate) type UsageDetails = (SubscriberUsage, Vec<UsageCaller>, Vec<(Account, Sums)>, Vec<ToldThreshold>);
 
 impl Store {
-    /// The first subscribers in an order.
+    /// Some subscribers after the first `page.0` in an order, whose id or organisation contains a text, and at most `page.1`.
     ///
     /// # Errors
     /// [`StoreError`] if the database fails.
     pub async fn list_usage(
         &self,
         order: UsageOrder,
-        most: i64,
-        now: Timestamp,
-    ) -> Result<Vec<SubscriberUsage>, StoreError> {
-        let on = &mut *self.read.acquire().await?;
-        let subscribers = in_order(on, order, None, (0, most), now).await?;
-        describe(on, &subscribers, now).await
-    }
-
-    /// A page of the subscribers, those with the largest share first, whose id or organisation contains a text.
-    pub(crate) async fn usage_page(
-        &self,
-        reader: &mut Reader,
         search: Option<&str>,
         page: (i64, i64),
         now: Timestamp,
     ) -> Result<Vec<SubscriberUsage>, StoreError> {
-        let subscribers = in_order(reader, UsageOrder::Share, search, page, now).await?;
+        let reader = &mut self.reader_for_metrics().await?;
+        let subscribers = in_order(reader, order, search, page, now).await?;
         describe(reader, &subscribers, now).await
     }
 
     /// All about one subscriber. None if no gateway has reported any usage of it.
     pub(crate) async fn usage_of_subscriber(
         &self,
-        reader: &mut Reader,
         subscriber: &str,
         now: Timestamp,
     ) -> Result<Option<UsageDetails>, StoreError> {
+        let reader = &mut self.reader_for_metrics().await?;
         let subscribers = [subscriber.to_owned()];
         let callers = callers(reader, &subscribers, now).await?;
         let Some(usage) = describe(reader, &subscribers, now).await?.pop().filter(|_| !callers.is_empty())
@@ -91,21 +80,25 @@ impl Store {
         };
         let accounts = by_account(reader, Some(&subscribers), last(DAY, now), now).await?;
         let mut sql = Sql::new(
-            "SELECT t.id, t.class, t.quota, t.share, t.quota_limit, t.used, t.window_start, t.window_end, t.reached_at,
-             COUNT(d.seq) AS deliveries, COUNT(d.delivered_at) AS delivered, COUNT(d.due_at) AS pending FROM usage_thresholds t
+            "SELECT t.details, t.reached_at, COUNT(d.seq), COUNT(d.delivered_at), COUNT(d.due_at) FROM usage_thresholds t
              LEFT JOIN webhook_events e ON e.id = 'evt_' || t.id LEFT JOIN webhook_deliveries d ON d.event_seq = e.seq
              WHERE t.subscriber = ",
         );
         sql.bind(subscriber.to_owned()).push(" GROUP BY t.id ORDER BY t.reached_at DESC, t.id LIMIT 100");
         let thresholds = reader.all(sql).await?;
-        let thresholds = thresholds.iter().map(|row| threshold(row, subscriber)).collect::<Result<_, _>>()?;
+        let threshold = |row: &AnyRow| {
+            let of = from_json::<Threshold>("threshold", &row.try_get::<String, _>(0)?)?;
+            let deliveries = [row.try_get(2)?, row.try_get(3)?, row.try_get(4)?];
+            Ok::<_, StoreError>((Threshold { at: instant_of(row, "reached_at")?, ..of }, deliveries))
+        };
+        let thresholds = thresholds.iter().map(threshold).collect::<Result<_, _>>()?;
         Ok(Some((usage, callers, accounts, thresholds)))
     }
 }
 
 /// The ids of the subscribers on a page.
 async fn in_order(
-    on: &mut impl Queries,
+    on: &mut Reader,
     order: UsageOrder,
     search: Option<&str>,
     (skipped, most): (i64, i64),
@@ -132,7 +125,7 @@ async fn in_order(
 
 /// The usage of subscribers, in this order.
 async fn describe(
-    on: &mut impl Queries,
+    on: &mut Reader,
     subscribers: &[String],
     now: Timestamp,
 ) -> Result<Vec<SubscriberUsage>, StoreError> {
@@ -173,40 +166,20 @@ async fn describe(
 
 /// The callers of subscribers, the last that were reported last.
 async fn callers(
-    on: &mut impl Queries,
+    on: &mut Reader,
     subscribers: &[String],
     now: Timestamp,
 ) -> Result<Vec<UsageCaller>, StoreError> {
     let mut sql = Sql::new(
-        "SELECT c.subscriber, c.key_prefix, c.class, c.organisation, c.plan, c.reported_at, c.quota, c.quota_limit, c.used, c.until
-         FROM usage_callers c WHERE c.subscriber",
+        "SELECT c.subscriber, c.key_prefix, c.class, c.organisation, c.plan, c.reported_at, c.tightest FROM usage_callers c
+         WHERE c.subscriber",
     );
     sql.in_texts(subscribers).push(" ORDER BY c.reported_at, c.class, c.key_prefix");
     let caller = |row: &AnyRow| {
-        let until = optional_instant_of(row, "until")?.filter(|until| *until > now);
-        let tightest = until.map(|until| {
-            let (quota, limit) = (row.try_get("quota")?, row.try_get("quota_limit")?);
-            Ok::<_, StoreError>(Tightest { quota, limit, used: row.try_get("used")?, until })
-        });
-        Ok((account_of(row)?, instant_of(row, "reported_at")?, tightest.transpose()?))
+        let tightest: Option<String> = row.try_get("tightest")?;
+        let tightest = tightest.map(|of| from_json::<Tightest>("tightest quota", &of)).transpose()?;
+        let tightest = tightest.filter(|of| of.until > now);
+        Ok((account_of(row)?, instant_of(row, "reported_at")?, tightest))
     };
     on.all(sql).await?.iter().map(caller).collect()
-}
-
-fn threshold(row: &AnyRow, subscriber: &str) -> Result<ToldThreshold, StoreError> {
-    let threshold = Threshold {
-        id: row.try_get("id")?,
-        at: instant_of(row, "reached_at")?,
-        subscriber: subscriber.to_owned(),
-        class: row.try_get("class")?,
-        quota: row.try_get("quota")?,
-        share: row.try_get("share")?,
-        limit: row.try_get("quota_limit")?,
-        used: row.try_get("used")?,
-        from: instant_of(row, "window_start")?,
-        to: instant_of(row, "window_end")?,
-    };
-    let counts = ["deliveries", "delivered", "pending"].map(|column| row.try_get(column));
-    let [deliveries, delivered, pending] = counts;
-    Ok((threshold, [deliveries?, delivered?, pending?]))
 }
