@@ -84,6 +84,16 @@ impl Report {
         Self { steps: vec![StepReport { name, misses: vec![miss], ..StepReport::default() }] }
     }
 
+    /// Of a scenario that expects this of the filter's refusal, which is none where the filter runs.
+    pub(crate) fn of_refusal(expected: &str, refusal: Option<&str>) -> Self {
+        let found = refusal.unwrap_or("the filter runs").to_owned();
+        let missed = refusal.is_none_or(|refusal| !refusal.contains(expected));
+        let miss = || Miss { what: "refused".to_owned(), expected: expected.to_owned(), found };
+        let name = "the filter refuses its configuration".to_owned();
+        let misses = missed.then(miss).into_iter().collect();
+        Self { steps: vec![StepReport { name, misses, ..StepReport::default() }] }
+    }
+
     /// Whether everything was as expected.
     pub fn passed(&self) -> bool {
         self.steps.iter().all(|step| step.misses.is_empty())

@@ -132,8 +132,11 @@ mod tests {
         let reasons = vec!["Envoy's clock".into(), "a & b".into()];
         let not_comparable =
             StepReport { name: "a third".into(), not_comparable: reasons, ..StepReport::default() };
-        let runs =
-            [Ran { name: "x&y.yaml".into(), report: Report { steps: vec![step, ok, not_comparable] } }];
+        let runs = [Ran {
+            name: "x&y.yaml".into(),
+            report: Report { steps: vec![step, ok, not_comparable] },
+            broken: false,
+        }];
         let expected = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>
 <testsuites tests=\"3\" failures=\"1\">
   <testsuite name=\"x&amp;y.yaml\" tests=\"3\" failures=\"1\">
