@@ -16,6 +16,7 @@ use std::{
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use host_sim::{LogLevel, LogLine, TracedCallback};
 use host_sim_cli::failure::Failure;
+use serde_json::json;
 
 use self::filter::Filter;
 
@@ -108,7 +109,7 @@ impl TraceForm {
     fn of(self, callback: &TracedCallback) -> String {
         match self {
             Self::Text => callback.to_string(),
-            Self::Json => callback.to_json().to_string(),
+            Self::Json => json!(callback).to_string(),
         }
     }
 }

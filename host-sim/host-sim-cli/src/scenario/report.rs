@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 
 use host_sim::{Framing, LogLine, TracedCallback};
+use serde::Serialize;
 
 use super::{check::Miss, mask::Masks};
 
@@ -14,7 +15,7 @@ pub const FRAMINGS: [Framing; 4] =
     [Framing::Http1, Framing::Http2, Framing::Pieces(NonZeroUsize::MIN), Framing::Pieces(CHUNK)];
 
 /// How a step went.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct StepReport {
     /// Its name, or what it does.
     pub name: String,
@@ -31,8 +32,10 @@ pub struct StepReport {
     /// What filter and host said to each other: of the request that missed, where one did, else during the step.
     pub trace: Vec<TracedCallback>,
     /// What client and upstream saw of each request, to be compared line by line.
+    #[serde(skip)]
     pub seen: Vec<String>,
     /// What clusters were asked, in the same form.
+    #[serde(skip)]
     pub calls: String,
 }
 
