@@ -12,6 +12,14 @@ use host_sim::{
 use http::Uri;
 use serde_json::Value as Json;
 
+/// A filter that lets all pass: a memory, `proxy_abi_version_0_2_1`, and a `malloc` that gives the same place each time.
+pub const EMPTY: &[u8] = b"\0asm\x01\0\0\0\
+    \x01\x09\x02\x60\0\0\x60\x01\x7f\x01\x7f\
+    \x03\x03\x02\0\x01\
+    \x05\x03\x01\0\x01\
+    \x07\x2d\x03\x06memory\x02\0\x17proxy_abi_version_0_2_1\0\0\x06malloc\0\x01\
+    \x0a\x0a\x02\x02\0\x0b\x05\0\x41\xc0\0\x0b";
+
 /// A module that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -13,6 +13,15 @@ pub enum AbiVersion {
     V0_2_1,
 }
 
+impl fmt::Display for AbiVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V0_2_0 => "0.2.0",
+            Self::V0_2_1 => "0.2.1",
+        })
+    }
+}
+
 /// What a library says that finds something wrong.
 type Source = Box<dyn Error + Send + Sync>;
 

@@ -138,6 +138,14 @@ pub fn compare(
         report.steps = scenario.steps.iter().map(|_| left_out(why.clone())).collect();
         return Ok(report);
     }
+    if scenario.refused.is_some() {
+        // What Envoy says of it is another text.
+        return match Envoy::start(scenario, filters, program) {
+            Ok(_) => Ok(Report::of_refusal("Envoy does not start with this filter", None)),
+            Err(AgainstError::Start { .. }) => Ok(Report::of_refusal("", Some(""))),
+            Err(error) => Err(error),
+        };
+    }
     let masks = Masks::new(settings.masked);
     let mut simulator = Simulator::start(scenario, filters, program.version())?;
     let mut envoy = Envoy::start(scenario, filters, program)?;

@@ -4,9 +4,13 @@ use clap::{Args, ValueEnum};
 use host_sim::{Flavour, Host, LoadError, LogLevel, LogLine, Module, Plugin, Request, Response, VmName};
 use host_sim_cli::failure::Failure;
 
-use super::{Filter, Trace, log_level, print, print_warning};
+use serde_json::json;
+
+use super::{Filter, Form, Trace, log_level, print, print_warning};
 
 /// Configures the filter in a VM, sends it a request, and prints what it logs
+///
+/// Before that it prints the module's ABI, what the module imports and what it exports.
 ///
 /// Exit code 0 if the filter accepts its configuration and the request, 1 if it does not, 2 if the filter or the
 /// configuration cannot be read. With `--hosts all`, 1 if any of the hosts does not accept the filter.
@@ -25,6 +29,9 @@ pub(super) struct Check {
     /// Minimum log level to print: trace, debug, info, warn, error or critical
     #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = log_level)]
     log_level: LogLevel,
+    /// The form of what is found
+    #[arg(long, value_enum, default_value = "text")]
+    format: Form,
     #[command(flatten)]
     trace: Trace,
 }
@@ -64,30 +71,55 @@ impl Check {
     }
 
     fn try_one(&self, filter: &(Module, Plugin)) -> Result<(), Failure> {
-        match self.start(self.filter.host, filter)? {
+        let (log, error) = match self.start(self.filter.host, filter)? {
             Ok(host) => {
-                print_lines(host.logs().lines().iter().filter(|line| line.vm == VmName::Canary));
-                if let Some(failure) = host.worker(0).vm_failure() {
-                    return Err(Failure::Missed(format!(
+                let lines = || host.logs().lines().into_iter();
+                let log = lines().filter(|line| line.vm == VmName::Canary).collect();
+                let error = match host.worker(0).vm_failure() {
+                    Some(failure) => Some(format!(
                         "the filter accepts its configuration the first time and not the second: {failure}"
-                    )));
-                }
-                print("OK: configuration accepted");
-                let answers = answers(&host);
-                host.logs().lines().iter().for_each(print_warning);
-                answers.map_err(Failure::Missed)
+                    )),
+                    None => answers(&host).err(),
+                };
+                lines().for_each(|line| print_warning(&line));
+                (log, error)
             }
             Err(LoadError::Refused { plugin, vm, reason, log }) => {
-                print_lines(log.iter());
-                Err(Failure::Missed(LoadError::Refused { plugin, vm, reason, log: Vec::new() }.to_string()))
+                let error = LoadError::Refused { plugin, vm, reason, log: Vec::new() }.to_string();
+                (log, Some(error))
             }
-            Err(error @ LoadError::Module(_)) => Err(Failure::from(error).of_filter()),
-            Err(error) => Err(error.into()),
+            Err(error @ LoadError::Module(_)) => return Err(Failure::from(error).of_filter()),
+            Err(error) => return Err(error.into()),
+        };
+        self.tell(&filter.0, &log, error.as_deref());
+        error.map_or(Ok(()), |error| Err(Failure::Missed(error)))
+    }
+
+    /// Prints what the module is, what it has logged, and what is wrong.
+    fn tell(&self, module: &Module, log: &[LogLine], error: Option<&str>) {
+        let (imports, exports) = (module.imports(), module.exports());
+        if self.format == Form::Json {
+            let line = |line: &LogLine| json!({ "level": line.level.name(), "message": line.message });
+            let log: Vec<_> = log.iter().map(line).collect();
+            let (abi, ok) = (module.abi().to_string(), error.is_none());
+            return print(format_args!(
+                "{:#}",
+                json!({ "ok": ok, "error": error, "abi": abi, "imports": imports, "exports": exports, "log": log })
+            ));
+        }
+        print(format_args!("ABI {}", module.abi()));
+        print(format_args!("imports: {}", imports.join(", ")));
+        print(format_args!("exports: {}", exports.join(", ")));
+        for line in log {
+            print(format_args!("[{}] {}", line.level, line.message));
+        }
+        if error.is_none() {
+            print("OK: configuration accepted");
         }
     }
 
     fn try_all(&self, filter: &(Module, Plugin)) -> Result<(), Failure> {
-        let mut refused = 0;
+        let mut verdicts = Vec::new();
         for flavour in Flavour::ALL {
             let verdict = match self.start(flavour, filter)? {
                 Ok(host) => match host.worker(0).vm_failure() {
@@ -97,26 +129,27 @@ impl Check {
                 Err(LoadError::Refused { reason, .. }) => Err(reason.to_string()),
                 Err(error) => Err(Failure::from(error).into_message()),
             };
-            print_verdict(&flavour.to_string(), &verdict);
-            refused += usize::from(verdict.is_err());
+            verdicts.push((flavour.to_string(), verdict.err()));
+        }
+        let refused = verdicts.iter().filter(|(_, why)| why.is_some()).count();
+        if self.format == Form::Json {
+            let host = |(host, why): &(String, Option<String>)| json!({ "host": host, "ok": why.is_none(), "error": why });
+            let hosts: Vec<_> = verdicts.iter().map(host).collect();
+            print(format_args!("{:#}", json!({ "ok": refused == 0, "hosts": hosts })));
+        } else {
+            for (host, why) in &verdicts {
+                let word = if why.is_none() { "yes" } else { "no" };
+                print(format!("{host:<11} {word:<4} {}", why.as_deref().unwrap_or_default()).trim_end());
+            }
         }
         if refused > 0 {
             return Err(Failure::Missed(format!(
                 "{refused} of {} hosts do not take the filter",
-                Flavour::ALL.len()
+                verdicts.len()
             )));
         }
         Ok(())
     }
-}
-
-/// Prints a row of the table of hosts.
-fn print_verdict(host: &str, verdict: &Result<(), String>) {
-    let (word, why) = match verdict {
-        Ok(()) => ("yes", ""),
-        Err(why) => ("no", why.as_str()),
-    };
-    print(format!("{host:<11} {word:<4} {why}").trim_end());
 }
 
 /// Whether the filter lives through a request.
@@ -125,10 +158,4 @@ fn answers(host: &Host) -> Result<(), String> {
     host.worker(0).vm_failure().map_or(Ok(()), |failure| {
         Err(format!("the filter accepts its configuration and fails a request, GET /: {failure}"))
     })
-}
-
-fn print_lines<'a>(lines: impl Iterator<Item = &'a LogLine>) {
-    for line in lines {
-        print(format_args!("[{}] {}", line.level, line.message));
-    }
 }

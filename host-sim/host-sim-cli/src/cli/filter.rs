@@ -19,7 +19,7 @@ use super::print_beside;
 pub(super) struct Filter {
     /// The filter's module
     #[arg(long, value_name = "FILE")]
-    pub(super) wasm: PathBuf,
+    wasm: Option<PathBuf>,
     /// Its configuration: JSON, YAML, or an Envoy configuration that holds the filter, whatever the file is named, or - for the
     /// standard input
     #[arg(long, value_name = "FILE")]
@@ -27,6 +27,12 @@ pub(super) struct Filter {
     /// Which filter, where the Envoy configuration holds several: its name, or its number counted from 1
     #[arg(long, value_name = "NAME", requires = "config")]
     plugin: Option<String>,
+    /// The file with the configuration of its VM; overrides what the configuration says
+    #[arg(long, value_name = "FILE")]
+    vm_config: Option<PathBuf>,
+    /// A variable of its environment, NAME=VALUE, or NAME for one of this process's environment; may be repeated
+    #[arg(long = "env", value_name = "NAME[=VALUE]")]
+    environment: Vec<String>,
     /// The vm_id; overrides the configuration's
     #[arg(long, value_name = "ID")]
     vm_id: Option<String>,
@@ -105,14 +111,34 @@ impl Filter {
         }
     }
 
-    /// The files of module and configuration, which may change.
+    /// The files of module and configurations, which may change.
     pub(super) fn files(&self) -> Vec<PathBuf> {
-        std::iter::once(&self.wasm).chain(&self.config).filter(|path| !is_stdin(path)).cloned().collect()
+        let files = self.wasm.iter().chain(&self.config).chain(&self.vm_config);
+        files.filter(|path| !is_stdin(path)).cloned().collect()
+    }
+
+    /// The module's file.
+    pub(super) fn wasm(&self) -> Result<&Path, Failure> {
+        let missing = || Failure::Unusable("which filter? Give its module: --wasm FILE".to_owned());
+        self.wasm.as_deref().ok_or_else(missing)
     }
 
     /// The module and how it is configured.
     pub(super) fn load(&self) -> Result<(Module, Plugin), Failure> {
-        Ok((setup::module(&self.wasm, Compiler::default(), print_beside)?, self.configured()?))
+        Ok((setup::module(self.wasm()?, Compiler::default(), print_beside)?, self.configured()?))
+    }
+
+    /// As [`load`](Self::load), and a filter that lets all pass where none is given.
+    pub(super) fn load_or_empty(&self) -> Result<(Module, Plugin), Failure> {
+        match self.wasm {
+            Some(_) => self.load(),
+            None => Ok((Module::compile(setup::EMPTY)?, self.configured()?)),
+        }
+    }
+
+    /// Whether a module is given.
+    pub(super) fn is_given(&self) -> bool {
+        self.wasm.is_some()
     }
 
     /// Whether requests have properties of the command's.
@@ -127,6 +153,15 @@ impl Filter {
                 .map_err(|error| Failure::from(error).about(path.display()))?,
             None => Plugin::default(),
         };
+        if let Some(path) = &self.vm_config {
+            plugin.vm_configuration = self.bytes(path)?.into();
+        }
+        for variable in &self.environment {
+            match variable.split_once('=') {
+                Some((name, value)) => drop(plugin.environment.insert(name.to_owned(), value.to_owned())),
+                None => drop(plugin.host_environment.insert(variable.clone())),
+            }
+        }
         setup::pass_environment(&mut plugin);
         if let Some(vm_id) = &self.vm_id {
             plugin.vm_id.clone_from(vm_id);

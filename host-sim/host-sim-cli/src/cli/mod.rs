@@ -2,6 +2,7 @@
 
 mod bench;
 mod check;
+mod echo;
 mod filter;
 #[cfg(feature = "scenarios")]
 mod run;
@@ -12,9 +13,10 @@ use std::{
     io::{self, Write as _},
 };
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use host_sim::{LogLevel, LogLine, TracedCallback};
 use host_sim_cli::failure::Failure;
+use serde_json::json;
 
 use self::filter::Filter;
 
@@ -33,7 +35,21 @@ enum Command {
     #[cfg(feature = "scenarios")]
     Run(run::Run),
     Bench(bench::Bench),
+    /// Prints the JSON Schema of scenarios, by which editors complete and check them
+    #[cfg(feature = "scenarios")]
+    Schema,
+    /// Prints a script that completes the command's arguments in a shell
+    #[command(after_help = "Example:
+  host-sim completions bash >~/.local/share/bash-completion/completions/host-sim")]
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
 }
+
+/// What a scenario's file may hold.
+#[cfg(feature = "scenarios")]
+const SCHEMA: &str = include_str!("../../scenario.schema.json");
 
 impl Cli {
     pub(crate) fn run(self) -> Result<(), Failure> {
@@ -43,6 +59,17 @@ impl Cli {
             #[cfg(feature = "scenarios")]
             Command::Run(run) => run.run(),
             Command::Bench(bench) => bench.run(),
+            #[cfg(feature = "scenarios")]
+            Command::Schema => {
+                print(SCHEMA.trim_end());
+                Ok(())
+            }
+            Command::Completions { shell } => {
+                let mut script = Vec::new();
+                clap_complete::generate(shell, &mut Self::command(), "host-sim", &mut script);
+                print(String::from_utf8_lossy(&script).trim_end());
+                Ok(())
+            }
         }
     }
 }
@@ -51,6 +78,15 @@ impl Cli {
 fn log_level(name: &str) -> Result<LogLevel, &'static str> {
     let level = LogLevel::ALL.into_iter().find(|level| level.name() == name);
     level.ok_or("expected trace, debug, info, warn, error or critical")
+}
+
+/// The form of what a command prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// For people
+    Text,
+    /// One object of JSON
+    Json,
 }
 
 /// The calls between filter and host.
@@ -73,7 +109,7 @@ impl TraceForm {
     fn of(self, callback: &TracedCallback) -> String {
         match self {
             Self::Text => callback.to_string(),
-            Self::Json => callback.to_json().to_string(),
+            Self::Json => json!(callback).to_string(),
         }
     }
 }

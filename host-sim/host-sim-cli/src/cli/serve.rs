@@ -13,16 +13,19 @@ use host_sim_cli::{
 };
 use http::Uri;
 
-use super::{Filter, Trace, log_level, print, print_beside, print_log};
+use super::{Filter, Trace, echo, log_level, print, print_beside, print_log};
 
 /// Serves the filter in front of an upstream
 ///
 /// Each worker is a thread with its own VM, as in Envoy. HTTP/1.1 and h2c are served. Prints `listening on
 /// http://ADDRESS` and `admin on http://ADDRESS` once it accepts connections. SIGTERM and SIGINT end it after the
 /// requests in progress, and a second one at once. With --admin, `http://ADDRESS/requests` shows the last 100 requests with their headers and
-/// bodies, and with --trace also what the filter did.
+/// bodies, and with --trace also what the filter did. Without options, it listens on 127.0.0.1:8080, lets all requests pass, and answers
+/// each with what it said.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
+  host-sim serve
+  host-sim serve --wasm filter.wasm --config limits.json --watch --trace
   host-sim serve --wasm filter.wasm --config limits.json --listen 127.0.0.1:8080 --upstream http://127.0.0.1:3000
   host-sim serve --wasm filter.wasm --config envoy.yaml --listen 127.0.0.1:0 --upstream http://127.0.0.1:3000 \\
       --workers 4 --cluster backend=http://127.0.0.1:3001 --admin 127.0.0.1:0
@@ -32,11 +35,11 @@ pub(super) struct Serve {
     #[command(flatten)]
     filter: Filter,
     /// The address to listen on; port 0 takes a free one
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// Where requests go
+    /// Where requests go; unless given, each is answered with what it said
     #[arg(long, value_name = "URL")]
-    upstream: Uri,
+    upstream: Option<Uri>,
     /// How many workers serve; the processors' number unless given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     workers: Option<u16>,
@@ -104,7 +107,7 @@ impl Serve {
     pub(super) fn run(self) -> Result<(), Failure> {
         // As they are before they are read: what changes after that is read again.
         let files = self.watch.then(|| Files::new(self.filter.files()));
-        let (module, plugin) = self.filter.load()?;
+        let (module, plugin) = self.filter.load_or_empty()?;
         let processors = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let access_log = self.access_log.as_ref().map(access_log).transpose()?;
         let recent = self.admin.map(|_| Recent::default());
@@ -128,13 +131,18 @@ impl Serve {
             .on_log(print_log)
             .build();
         let clusters: BTreeMap<_, _> = self.clusters.into_iter().collect();
+        let echo = self.upstream.is_none();
+        let upstream = match self.upstream {
+            Some(upstream) => upstream,
+            None => format!("http://{}", echo::start()?).parse()?,
+        };
         let options = Options {
             listen: self.listen,
             clusters,
             admin: self.admin,
             access_log,
             recent,
-            ..Options::new(self.upstream)
+            ..Options::new(upstream)
         };
 
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -146,6 +154,12 @@ impl Serve {
                 other => other.into(),
             })?;
         print(format_args!("listening on http://{}", gateway.address()));
+        if !self.filter.is_given() {
+            print("no --wasm: all requests pass");
+        }
+        if echo {
+            print("no --upstream: requests are answered with what they said");
+        }
         if let Some(admin) = gateway.admin_address() {
             print(format_args!("admin on http://{admin}"));
         }

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use serde::Serialize;
+
 use super::{
     expect::{Expect, ExpectedCall},
     mask::Masks,
@@ -14,7 +16,7 @@ fn joined(fields: &Fields, name: &str) -> Option<String> {
 }
 
 /// Something that is not as expected.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Miss {
     /// What: `status`, `headers.retry-after`, …
     pub what: String,

@@ -57,7 +57,10 @@ pub struct Scenario {
     /// Clusters that the filter can call, and what they answer, as for `upstream`.
     #[serde(default)]
     pub clusters: BTreeMap<String, Answers>,
+    /// In place of steps: the filter refuses its configuration, and this text is in the reason or in a line of its log.
+    pub refused: Option<String>,
     /// What happens, in order.
+    #[serde(default)]
     pub steps: Vec<Step>,
 }
 

@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 
 use host_sim::{Framing, LogLine, TracedCallback};
+use serde::Serialize;
 
 use super::{check::Miss, mask::Masks};
 
@@ -14,7 +15,7 @@ pub const FRAMINGS: [Framing; 4] =
     [Framing::Http1, Framing::Http2, Framing::Pieces(NonZeroUsize::MIN), Framing::Pieces(CHUNK)];
 
 /// How a step went.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct StepReport {
     /// Its name, or what it does.
     pub name: String,
@@ -31,8 +32,10 @@ pub struct StepReport {
     /// What filter and host said to each other: of the request that missed, where one did, else during the step.
     pub trace: Vec<TracedCallback>,
     /// What client and upstream saw of each request, to be compared line by line.
+    #[serde(skip)]
     pub seen: Vec<String>,
     /// What clusters were asked, in the same form.
+    #[serde(skip)]
     pub calls: String,
 }
 
@@ -82,6 +85,16 @@ impl Report {
         let miss = Miss { what: "start".to_owned(), expected: "the filter runs".to_owned(), found: refusal };
         let name = "the start of the filter".to_owned();
         Self { steps: vec![StepReport { name, misses: vec![miss], ..StepReport::default() }] }
+    }
+
+    /// Of a scenario that expects this of the filter's refusal, which is none where the filter runs.
+    pub(crate) fn of_refusal(expected: &str, refusal: Option<&str>) -> Self {
+        let found = refusal.unwrap_or("the filter runs").to_owned();
+        let missed = refusal.is_none_or(|refusal| !refusal.contains(expected));
+        let miss = || Miss { what: "refused".to_owned(), expected: expected.to_owned(), found };
+        let name = "the filter refuses its configuration".to_owned();
+        let misses = missed.then(miss).into_iter().collect();
+        Self { steps: vec![StepReport { name, misses, ..StepReport::default() }] }
     }
 
     /// Whether everything was as expected.

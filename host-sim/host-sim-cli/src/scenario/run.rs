@@ -9,7 +9,8 @@ use std::{
 
 use bytes::Bytes;
 use host_sim::{
-    Builder, Compiler, ConfigurationError, Framing, LogLevel, LogLine, Module, Plugin, configuration,
+    Builder, Compiler, ConfigurationError, Framing, LoadError, LogLevel, LogLine, Module, Plugin,
+    configuration,
 };
 use serde_json::Value as Json;
 
@@ -55,10 +56,14 @@ impl Scenario {
             Ok(scenarios) => scenarios,
             Err(error) => return Err(ScenarioError::Syntax { path, problem: error.to_string() }),
         };
-        if scenarios.is_empty() {
-            return Err(ScenarioError::Syntax { path, problem: "no scenario in it".to_owned() });
-        }
-        Ok(scenarios)
+        let problem = if scenarios.is_empty() {
+            "no scenario in it"
+        } else if scenarios.iter().any(|scenario| scenario.steps.is_empty() == scenario.refused.is_none()) {
+            "a scenario has either steps or refused"
+        } else {
+            return Ok(scenarios);
+        };
+        Err(ScenarioError::Syntax { path, problem: problem.to_owned() })
     }
 }
 
@@ -109,7 +114,17 @@ pub fn run(
 ) -> Result<Report, ScenarioError> {
     let chain = chain(scenario, module, plugin, base)?;
     let filters = chain.iter().map(|(_, module, plugin)| (module, plugin.clone()));
-    let mut simulator = Simulator::start(scenario, builder, filters, options)?;
+    let started = Simulator::start(scenario, builder, filters, options);
+    if let Some(expected) = &scenario.refused {
+        return match started {
+            Ok(_) => Ok(Report::of_refusal(expected, None)),
+            Err(ScenarioError::Load(refusal @ LoadError::Refused { .. })) => {
+                Ok(Report::of_refusal(expected, Some(&refusal.to_string())))
+            }
+            Err(error) => Err(error),
+        };
+    }
+    let mut simulator = started?;
     take_all(&mut simulator, scenario, base, &Masks::default())
 }
 

@@ -7,7 +7,11 @@ use host_sim_cli::scenario::{
 };
 use serde::de::DeserializeOwned;
 
+use crate::commands::host_sim;
+
 const PAGE: &str = include_str!("../../../scenarios.md");
+
+const SCHEMA: &str = include_str!("../../scenario.schema.json");
 
 /// The fields of a part of scenarios, as the refusal of an unknown one names them.
 fn fields<T: DeserializeOwned>() -> BTreeSet<String> {
@@ -27,7 +31,7 @@ fn documented(section: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_page_lists_every_field_and_no_other() {
+fn the_page_and_the_schema_list_every_field_and_no_other() {
     let parts = [
         ("Scenario", fields::<Scenario>()),
         ("Filter", fields::<Link>()),
@@ -39,9 +43,23 @@ fn the_page_lists_every_field_and_no_other() {
         ("Expect", fields::<Expect>()),
         ("Call", fields::<ExpectedCall>()),
     ];
+    let schema: serde_json::Value = serde_json::from_str(SCHEMA).unwrap();
     for (section, fields) in parts {
         assert_eq!(documented(section), fields, "{section}");
+        let object = match section {
+            "Scenario" => &schema,
+            part => &schema["$defs"][part.to_lowercase()],
+        };
+        let properties = object["properties"].as_object().unwrap_or_else(|| panic!("no {section}: {object}"));
+        assert_eq!(properties.keys().cloned().collect::<BTreeSet<_>>(), fields, "{section} of the schema");
+        assert_eq!(object["additionalProperties"], false, "{section} of the schema");
     }
+}
+
+#[test]
+fn the_command_prints_the_schema() {
+    let (code, out, _) = host_sim(&["schema"], std::path::Path::new("."));
+    assert_eq!((code, out.as_str()), (Some(0), SCHEMA));
 }
 
 #[test]

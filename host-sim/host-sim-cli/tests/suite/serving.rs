@@ -254,3 +254,31 @@ fn without_a_descriptor_left_it_waits_until_there_is_one() {
     drop(open);
     assert_eq!(get(serving.address, "/").status(), 200);
 }
+
+#[test]
+fn without_options_it_answers_with_what_requests_said() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_host-sim"))
+        .args(["serve", "--listen", "127.0.0.1:0"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let out = lines(child.stdout.take().unwrap());
+    let address: SocketAddr = after(&out, "listening on http://").parse().unwrap();
+    after(&out, "no --wasm");
+    after(&out, "no --upstream");
+    let (mut stream, mut reader) = connect(address);
+    stream
+        .write_all(b"POST /said?q HTTP/1.1\r\nhost: a\r\nx-said: yes\r\ncontent-length: 3\r\n\r\nabc")
+        .unwrap();
+    let answer = read_message(&mut reader).unwrap();
+    assert_eq!(answer.status(), 200);
+    let text = answer.text();
+    for part in ["POST /said?q\n", "\nx-said: yes\n", "\n\nabc"] {
+        assert!(text.contains(part), "{part:?}: {text}");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let help = Command::new(env!("CARGO_BIN_EXE_host-sim")).args(["serve", "--help"]).output().unwrap();
+    assert!(String::from_utf8(help.stdout).unwrap().contains("[default: 127.0.0.1:8080]"));
+}

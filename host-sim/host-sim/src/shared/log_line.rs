@@ -2,16 +2,21 @@
 
 use std::fmt;
 
-use crate::{abi::LogLevel, vm_name::VmName};
+use serde::Serialize;
+
+use crate::{abi::LogLevel, trace::record::shown, vm_name::VmName};
 
 /// One line that a guest, or the host about a guest, wrote.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LogLine {
     /// How serious it is.
+    #[serde(serialize_with = "shown")]
     pub level: LogLevel,
     /// The VM that wrote it.
+    #[serde(serialize_with = "shown")]
     pub vm: VmName,
     /// Whether the host wrote it, about the guest.
+    #[serde(skip)]
     pub by_host: bool,
     /// The text; bytes that are no UTF-8 are replaced.
     pub message: String,

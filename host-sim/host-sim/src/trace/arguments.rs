@@ -1,6 +1,6 @@
 //! Arguments and results of calls, as a person reads them.
 
-use serde_json::{Value as Json, json};
+use serde::{Serialize, Serializer};
 
 use crate::{
     abi::{BufferKind, LogLevel, MapKind, MetricKind, Numbered as _, StreamKind, slice},
@@ -20,30 +20,30 @@ pub struct Argument {
     pub value: Shown,
 }
 
-/// A value as a trace shows it.
-#[derive(Debug, Clone, PartialEq)]
+/// A value as a trace shows it. In JSON, it is a text, a number, or a list of pairs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
 pub enum Shown {
     /// One of the ABI's words, such as `request headers`.
     Word(&'static str),
     /// A number.
-    Number(i128),
+    Number(#[serde(serialize_with = "number_or_text")] i128),
     /// Bytes, where they are no UTF-8 with escapes, and of long ones the beginning.
     Text(String),
     /// Headers or trailers.
     Pairs(Vec<(String, String)>),
 }
 
-impl Shown {
-    /// The value in JSON: a text, a number, or a list of pairs.
-    pub fn to_json(&self) -> Json {
-        match self {
-            Self::Word(word) => json!(word),
-            Self::Number(number) => {
-                i64::try_from(*number).map_or_else(|_| json!(number.to_string()), Json::from)
-            }
-            Self::Text(text) => json!(text),
-            Self::Pairs(pairs) => json!(pairs),
-        }
+/// Writes arguments as an object, by their names.
+pub(super) fn members<S: Serializer>(arguments: &[Argument], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(arguments.iter().map(|argument| (argument.name, &argument.value)))
+}
+
+/// Writes a number that JSON has as such, and any other as a text.
+fn number_or_text<S: Serializer>(number: &i128, serializer: S) -> Result<S::Ok, S::Error> {
+    match i64::try_from(*number) {
+        Ok(number) => serializer.serialize_i64(number),
+        Err(_) => serializer.collect_str(number),
     }
 }
 
@@ -138,7 +138,7 @@ mod tests {
         let shown = |arguments: Vec<Argument>| -> Vec<(&str, String)> {
             arguments
                 .into_iter()
-                .map(|argument| (argument.name, argument.value.to_json().to_string()))
+                .map(|argument| (argument.name, serde_json::to_string(&argument.value).unwrap()))
                 .collect()
         };
         let arguments = [

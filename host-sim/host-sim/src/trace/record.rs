@@ -1,18 +1,36 @@
 //! What a trace holds.
 
-use std::time::Duration;
+use std::{fmt::Display, time::Duration};
+
+use serde::{Serialize, Serializer};
 
 use crate::{
     abi::Status,
-    trace::{arguments::Argument, backtrace::GuestFrame},
+    trace::{
+        arguments::{Argument, members},
+        backtrace::GuestFrame,
+    },
     vm_name::VmName,
 };
 
+pub(crate) fn shown<S: Serializer>(what: &impl Display, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(what)
+}
+
+fn perhaps_shown<S: Serializer>(what: &Option<impl Display>, serializer: S) -> Result<S::Ok, S::Error> {
+    what.as_ref().map(ToString::to_string).serialize(serializer)
+}
+
+fn micros<S: Serializer>(took: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(u64::try_from(took.as_micros()).unwrap_or(u64::MAX))
+}
+
 /// A callback that has returned or trapped, with the host calls of the guest in it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TracedCallback {
     /// The VM.
+    #[serde(serialize_with = "shown")]
     pub vm: VmName,
     /// The callback's name, `start` for what a module runs before any callback.
     pub callback: &'static str,
@@ -20,12 +38,14 @@ pub struct TracedCallback {
     /// one before.
     pub depth: u32,
     /// What the guest was given.
+    #[serde(serialize_with = "members")]
     pub arguments: Vec<Argument>,
     /// What the guest answered, where the callback has an answer.
     pub returned: Option<String>,
     /// Why the guest trapped, with the place, if it did.
     pub trapped: Option<String>,
     /// How long it ran.
+    #[serde(rename = "microseconds", serialize_with = "micros")]
     pub took: Duration,
     /// Bytes by which the guest's memory has grown.
     pub memory_growth: u64,
@@ -38,22 +58,27 @@ pub struct TracedCallback {
 }
 
 /// A host call of a guest.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TracedCall {
     /// Its name.
     pub call: &'static str,
     /// What the guest gave.
+    #[serde(serialize_with = "members")]
     pub arguments: Vec<Argument>,
     /// What the host answered.
+    #[serde(serialize_with = "shown")]
     pub answer: CallAnswer,
     /// What the host wrote to the guest's memory.
+    #[serde(serialize_with = "members")]
     pub results: Vec<Argument>,
     /// Which of the answer's causes it was, for any but Ok, and for an Ok that gives less than it seems to.
     pub why: Option<String>,
     /// Where the guest made a call that an author has to look at.
+    #[serde(serialize_with = "perhaps_shown")]
     pub at: Option<GuestFrame>,
     /// How long it ran.
+    #[serde(rename = "microseconds", serialize_with = "micros")]
     pub took: Duration,
     /// Bytes by which the guest's memory has grown.
     pub memory_growth: u64,

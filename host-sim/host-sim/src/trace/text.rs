@@ -1,8 +1,6 @@
-//! Traces as text and as JSON.
+//! Traces as text.
 
 use std::{fmt, time::Duration};
-
-use serde_json::{Map, Value as Json, json};
 
 use crate::trace::{
     arguments::{Argument, Shown},
@@ -132,50 +130,6 @@ impl fmt::Display for TracedCallback {
             write!(f, "\n{:width$}{trapped}", "", width = indent + 2)?;
         }
         Ok(())
-    }
-}
-
-fn micros(took: Duration) -> u64 {
-    u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
-}
-
-fn members(arguments: &[Argument]) -> Json {
-    let members = arguments.iter().map(|argument| (argument.name.to_owned(), argument.value.to_json()));
-    Json::Object(members.collect::<Map<_, _>>())
-}
-
-impl TracedCall {
-    fn to_json(&self) -> Json {
-        json!({
-            "call": self.call,
-            "arguments": members(&self.arguments),
-            "answer": self.answer.to_string(),
-            "results": members(&self.results),
-            "why": self.why,
-            "at": self.at.as_ref().map(ToString::to_string),
-            "microseconds": micros(self.took),
-            "memory_growth": self.memory_growth,
-            "calls": self.calls.iter().map(Self::to_json).collect::<Vec<_>>(),
-        })
-    }
-}
-
-impl TracedCallback {
-    /// The callback as an object of JSON, with its host calls under `calls`.
-    pub fn to_json(&self) -> Json {
-        json!({
-            "vm": self.vm.to_string(),
-            "callback": self.callback,
-            "depth": self.depth,
-            "arguments": members(&self.arguments),
-            "returned": self.returned,
-            "trapped": self.trapped,
-            "microseconds": micros(self.took),
-            "memory_growth": self.memory_growth,
-            "host_memory": self.host_memory,
-            "instructions": self.instructions,
-            "calls": self.calls.iter().map(TracedCall::to_json).collect::<Vec<_>>(),
-        })
     }
 }
 

@@ -117,6 +117,13 @@ impl Module {
         imports
     }
 
+    /// What the module exports, sorted.
+    pub fn exports(&self) -> Vec<String> {
+        let mut exports: Vec<_> = self.inner.exports().map(|export| export.name().to_owned()).collect();
+        exports.sort_unstable();
+        exports
+    }
+
     /// The functions that the module imports, with the types that it gives them, in its order.
     pub fn imported_functions(&self) -> impl Iterator<Item = Import> {
         self.inner.imports().filter_map(|import| {

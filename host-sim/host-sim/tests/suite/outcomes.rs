@@ -168,3 +168,19 @@ fn a_test_that_fails_shows_the_last_request_without_being_asked() {
         assert_eq!(text.contains("Host::builder().trace() shows"), how != "traced", "{text}");
     }
 }
+
+#[test]
+fn a_host_without_records_keeps_nothing_of_its_requests_but_the_log() {
+    for kept in [true, false] {
+        let builder = Host::builder().workers(2).trace().cluster("auth", ok);
+        let builder = if kept { builder } else { builder.without_records() };
+        let host = host_of("callouts", builder, Plugin::default());
+        let outcomes = host.threads(|worker| host.worker(worker).send(Request::get("/"), ok));
+        for outcome in outcomes {
+            let found =
+                [!outcome.log().is_empty(), !outcome.callouts().is_empty(), !outcome.trace().is_empty()];
+            assert_eq!(found, [kept; 3], "{outcome:?}");
+        }
+        assert!(!host.logs().lines().is_empty());
+    }
+}

@@ -51,7 +51,7 @@ fn a_trace_is_a_tree_of_callbacks_and_host_calls() {
             && text.contains("\n  proxy_get_header_map_value(map: request headers, name: \":path\")"),
         "{text}"
     );
-    let json = headers.to_json();
+    let json = serde_json::to_value(headers).unwrap();
     assert_eq!(json["arguments"]["end_of_stream"], "true");
     assert_eq!(json["calls"][0]["results"]["value"], "/plain", "{json}");
 }

@@ -47,7 +47,7 @@ impl<'a> Opponent<'a> {
             report.steps.iter_mut().for_each(|step| step.not_comparable.push(why.clone()));
             return Ok(());
         }
-        let filters = filters(scenario, (module, plugin), &filter.wasm, base)?;
+        let filters = filters(scenario, (module, plugin), filter.wasm()?, base)?;
         let settings = Settings { base, masked: &self.masked };
         let compared = compare(scenario, &filters, &self.program, settings)?;
         let mut compared = compared.steps.into_iter();

@@ -2,42 +2,24 @@
 
 use std::fmt::Write as _;
 
-use host_sim::{LogLine, TracedCallback};
-use host_sim_cli::scenario::{Miss, StepReport};
+use host_sim_cli::scenario::StepReport;
 use serde_json::{Value as Json, json};
 
 use super::{Ran, text::difference};
 
-fn line_json(line: &LogLine) -> Json {
-    json!({ "level": line.level.name(), "vm": line.vm.to_string(), "message": line.message })
-}
-
-fn miss_json(miss: &Miss) -> Json {
-    json!({ "what": miss.what, "expected": miss.expected, "found": miss.found })
-}
-
 fn step_json(step: &StepReport) -> Json {
-    json!({
-        "name": step.name,
-        "ok": step.misses.is_empty(),
-        "causes": step.causes,
-        "misses": step.misses.iter().map(miss_json).collect::<Vec<_>>(),
-        "not_comparable": step.not_comparable,
-        "warnings": step.warnings,
-        "log": step.log.iter().map(line_json).collect::<Vec<_>>(),
-        "trace": step.trace.iter().map(TracedCallback::to_json).collect::<Vec<_>>(),
-    })
+    let mut json = json!(step);
+    json["ok"] = step.misses.is_empty().into();
+    json
 }
 
 /// The runs as one object.
 pub(super) fn json(runs: &[Ran]) -> String {
-    let scenarios: Vec<_> = runs
-        .iter()
-        .map(|ran| {
-            let steps: Vec<_> = ran.report.steps.iter().map(step_json).collect();
-            json!({ "name": ran.name, "ok": ran.report.passed(), "steps": steps })
-        })
-        .collect();
+    let scenario = |Ran { name, report, .. }: &Ran| {
+        let steps: Vec<_> = report.steps.iter().map(step_json).collect();
+        json!({ "name": name, "ok": report.passed(), "steps": steps })
+    };
+    let scenarios: Vec<_> = runs.iter().map(scenario).collect();
     format!("{:#}", json!({ "ok": runs.iter().all(|ran| ran.report.passed()), "scenarios": scenarios }))
 }
 
@@ -119,7 +101,7 @@ pub(super) fn junit(runs: &[Ran]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use host_sim_cli::scenario::Report;
+    use host_sim_cli::scenario::{Miss, Report};
 
     use super::*;
 
@@ -132,8 +114,11 @@ mod tests {
         let reasons = vec!["Envoy's clock".into(), "a & b".into()];
         let not_comparable =
             StepReport { name: "a third".into(), not_comparable: reasons, ..StepReport::default() };
-        let runs =
-            [Ran { name: "x&y.yaml".into(), report: Report { steps: vec![step, ok, not_comparable] } }];
+        let runs = [Ran {
+            name: "x&y.yaml".into(),
+            report: Report { steps: vec![step, ok, not_comparable] },
+            broken: false,
+        }];
         let expected = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>
 <testsuites tests=\"3\" failures=\"1\">
   <testsuite name=\"x&amp;y.yaml\" tests=\"3\" failures=\"1\">

@@ -10,14 +10,16 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
-use host_sim::{LoadError, Module, Plugin};
+use host_sim::{LoadError, LogLevel, Module, Plugin};
 use host_sim_cli::{
     failure::Failure,
     scenario::{self, FRAMINGS, Options, Report, Scenario, ScenarioError},
+    stop::Stop,
+    watch::Files,
 };
 
 use self::against::Opponent;
-use super::{Filter, Trace, print};
+use super::{Filter, Trace, log_level, print, print_beside};
 
 /// Runs scenarios: requests, steps of the clock and faults, with what is expected of them
 ///
@@ -30,6 +32,7 @@ use super::{Filter, Trace, print};
 #[command(after_help = "Examples:
   host-sim run --wasm filter.wasm --config limits.json minute.yaml
   host-sim run --wasm filter.wasm scenarios/
+  host-sim run --wasm filter.wasm --watch --name minute scenarios/
   host-sim run --wasm filter.wasm --format junit scenarios/ >report.xml
   host-sim run --wasm filter.wasm --framings scenarios/
   host-sim run --wasm filter.wasm --against envoy scenarios/
@@ -66,7 +69,16 @@ pub(super) struct Run {
     /// compared with Envoy: the rest of the line, or what a * in the text stands for; may be repeated
     #[arg(long = "mask", value_name = "TEXT", requires = "against")]
     masked: Vec<String>,
-    /// Scenarios, and directories of them (every .yaml, .yml and .json)
+    /// Runs the scenarios alone whose names contain this text; may be repeated
+    #[arg(long = "name", value_name = "TEXT")]
+    names: Vec<String>,
+    /// Runs the scenarios again whenever they, the module or the configuration change
+    #[arg(long)]
+    watch: bool,
+    /// Minimum log level that the filter sees and that is looked at: trace, debug, info, warn, error or critical
+    #[arg(long, value_name = "LEVEL", default_value = "trace", value_parser = log_level)]
+    log_level: LogLevel,
+    /// Scenarios, and directories of them with their subdirectories (every .yaml, .yml and .json)
     #[arg(required = true, value_name = "SCENARIO")]
     scenarios: Vec<PathBuf>,
 }
@@ -82,20 +94,13 @@ enum Format {
     Junit,
 }
 
-/// The scenarios at a path: itself, or those of a directory, sorted.
+/// The scenarios at a path: itself, or those of a directory and its subdirectories, sorted.
 fn scenarios_at(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
-    let unreadable = Failure::file(path);
     let mut found = Vec::new();
-    for entry in fs::read_dir(path).map_err(&unreadable)? {
-        let path = entry.map_err(&unreadable)?.path();
-        let extension = path.extension().and_then(|extension| extension.to_str());
-        if matches!(extension, Some("yaml" | "yml" | "json")) {
-            found.push(path);
-        }
-    }
+    gather(path, &mut |path, is_folder| found.extend((!is_folder).then_some(path)))?;
     if found.is_empty() {
         return Err(Failure::Unusable(format!("{}: no .yaml, .yml or .json in it", path.display())));
     }
@@ -103,11 +108,40 @@ fn scenarios_at(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(found)
 }
 
+/// Finds the scenarios of a directory, and the directories below it that are not hidden.
+fn gather(folder: &Path, found: &mut impl FnMut(PathBuf, bool)) -> Result<(), Failure> {
+    let unreadable = Failure::file(folder);
+    for entry in fs::read_dir(folder).map_err(&unreadable)? {
+        let entry = entry.map_err(&unreadable)?;
+        let path = entry.path();
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        if entry.file_type().map_err(&unreadable)?.is_dir() {
+            if !entry.file_name().as_encoded_bytes().starts_with(b".") {
+                gather(&path, found)?;
+                found(path, true);
+            }
+        } else if matches!(extension, Some("yaml" | "yml" | "json")) {
+            found(path, false);
+        }
+    }
+    Ok(())
+}
+
 /// How a scenario went.
 struct Ran {
     /// Its file, and what it is called there where the file has several or gives it a name.
     name: String,
     report: Report,
+    /// It could not be run.
+    broken: bool,
+}
+
+impl Ran {
+    /// A scenario that could not be run, which does not keep the others from it.
+    fn broken(name: String, failure: Failure) -> Self {
+        print_beside(&failure);
+        Self { name, report: Report::refused(failure.into_message()), broken: true }
+    }
 }
 
 /// The names of a file's scenarios.
@@ -122,6 +156,39 @@ fn names_of(path: &Path, scenarios: &[Scenario]) -> Vec<String> {
 
 impl Run {
     pub(super) fn run(self) -> Result<(), Failure> {
+        if !self.watch {
+            return self.once();
+        }
+        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+            let mut signal = Stop::new()?;
+            loop {
+                // As they are before they are read: what changes after that is read again.
+                let mut files = Files::new(self.files());
+                if let Err(failure) = self.once() {
+                    print_beside(failure);
+                }
+                print("waiting for a change");
+                tokio::select! {
+                    () = signal.wait() => return Ok(()),
+                    () = files.changed() => {}
+                }
+            }
+        })
+    }
+
+    /// What the scenarios depend on: files, and the directories that they lie in.
+    fn files(&self) -> Vec<PathBuf> {
+        let mut files = self.filter.files();
+        for given in &self.scenarios {
+            files.push(given.clone());
+            // What cannot be read is told by the run.
+            let _ = gather(given, &mut |path, _| files.push(path));
+        }
+        files
+    }
+
+    /// Runs all scenarios.
+    fn once(&self) -> Result<(), Failure> {
         let opponent = self
             .against
             .as_deref()
@@ -129,11 +196,24 @@ impl Run {
             .transpose()?;
         let (module, plugin) = self.filter.load()?;
         let mut runs = Vec::new();
+        let mut ended = |ran: Ran| {
+            if self.format == Format::Text && !ran.broken {
+                text::print_run(&ran, self.trace.trace);
+            }
+            runs.push(ran);
+        };
         for given in &self.scenarios {
             for path in scenarios_at(given)? {
-                let scenarios = Scenario::read_all(&path)?;
+                let scenarios = match Scenario::read_all(&path) {
+                    Ok(scenarios) => scenarios,
+                    Err(error) => {
+                        ended(Ran::broken(path.display().to_string(), error.into()));
+                        continue;
+                    }
+                };
                 let base = path.parent().unwrap_or_else(|| Path::new("."));
-                for (name, scenario) in names_of(&path, &scenarios).into_iter().zip(&scenarios) {
+                let named = names_of(&path, &scenarios).into_iter().zip(&scenarios);
+                for (name, scenario) in named.filter(|(name, _)| self.is_chosen(name)) {
                     let filter = (&module, &plugin);
                     let report = self.report(scenario, filter, base).and_then(|mut report| {
                         if let Some(opponent) = &opponent {
@@ -141,18 +221,19 @@ impl Run {
                         }
                         Ok(report)
                     });
-                    // A filter that refuses what it is given has failed its scenario, and the others go on.
-                    let report = match report {
-                        Err(Failure::Missed(refusal)) => Ok(Report::refused(refusal)),
-                        report => report.map_err(|error| error.about(&name)),
-                    };
-                    let ran = Ran { name, report: report? };
-                    if self.format == Format::Text {
-                        text::print_run(&ran, self.trace.trace);
-                    }
-                    runs.push(ran);
+                    ended(match report {
+                        Ok(report) => Ran { name, report, broken: false },
+                        // A filter that refuses what it is given has failed its scenario.
+                        Err(Failure::Missed(refusal)) => {
+                            Ran { name, report: Report::refused(refusal), broken: false }
+                        }
+                        Err(failure) => Ran::broken(name.clone(), failure.about(name)),
+                    });
                 }
             }
+        }
+        if runs.is_empty() {
+            return Err(Failure::Unusable(format!("no scenario is named so: {}", self.names.join(", "))));
         }
         match self.format {
             Format::Text => {}
@@ -168,6 +249,10 @@ impl Run {
             let release = program.release();
             summary = format!("{summary}, {not_comparable} not comparable with Envoy {release}");
         }
+        let broken = runs.iter().filter(|ran| ran.broken).count();
+        if broken > 0 {
+            return Err(Failure::Unusable(format!("{summary}, {} not run", number_of(broken, "scenario"))));
+        }
         if missed > 0 {
             return Err(Failure::Missed(summary));
         }
@@ -180,6 +265,11 @@ impl Run {
         Ok(())
     }
 
+    /// Whether a scenario of this name is to be run.
+    fn is_chosen(&self, name: &str) -> bool {
+        self.names.is_empty() || self.names.iter().any(|text| name.contains(text))
+    }
+
     fn report(
         &self,
         scenario: &Scenario,
@@ -187,7 +277,7 @@ impl Run {
         base: &Path,
     ) -> Result<Report, Failure> {
         let run = |options: Options| -> Result<Report, Failure> {
-            let builder = self.filter.builder()?;
+            let builder = self.filter.builder()?.log_level(self.log_level);
             scenario::run(scenario, builder, module, plugin, base, options).map_err(|error| match error {
                 ScenarioError::Load(LoadError::Refused { .. }) => Failure::Missed(error.to_string()),
                 other => other.into(),

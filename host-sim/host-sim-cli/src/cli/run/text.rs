@@ -66,7 +66,7 @@ fn print_part(heading: &str, lines: &[impl fmt::Display], most: usize) {
 
 fn print_trace(step: &StepReport, form: Option<TraceForm>) {
     if form == Some(TraceForm::Json) {
-        step.trace.iter().for_each(|callback| print(callback.to_json()));
+        step.trace.iter().for_each(|callback| print(TraceForm::Json.of(callback)));
     } else {
         print_part("trace", &step.trace, if form.is_some() { usize::MAX } else { MAX_TRACE });
     }
