@@ -6,6 +6,7 @@ use super::Decided;
 use super::callers::{By, Callers};
 use super::line::Entry;
 use super::log::Log;
+use super::told::SHADOW;
 
 /// Classes that are named in a note about other classes.
 const CLASSES: usize = 3;
@@ -76,7 +77,7 @@ impl Seen {
         self.without_duration += u64::from(entry.took.is_none());
         let Some(told) = &entry.told else { return };
         self.told += 1;
-        self.told_passed += u64::from(!told.is_refused());
+        self.told_passed += u64::from(!told.is_answered() && !told.is(SHADOW));
         self.strange += u64::from(by == By::Address && told.get("subscriber").is_some());
         if let (Some(logged), Some(class)) = (told.get("class"), decided.told.get("class"))
             && logged != class

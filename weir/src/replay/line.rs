@@ -156,7 +156,7 @@ impl Fields {
         let logged = |(name, field): &(String, String)| Some((name.clone(), record.get(field)?.to_owned()));
         let told = find("weir").and_then(Told::read);
         let is_own = find("details").is_some_and(|details| details.starts_with(OWN))
-            || told.as_ref().is_some_and(Told::is_refused);
+            || told.as_ref().is_some_and(Told::is_answered);
         // 0 is a client that went away before the answer.
         let status = find("status").and_then(|status| status.parse().ok());
         Ok(Entry {

@@ -31,6 +31,7 @@ pub use self::log::{Log, LogError, Skipped};
 pub use self::report::Report;
 use self::summary::Summary;
 pub use self::table::aligned;
+use self::told::SHADOW;
 pub use self::told::Told;
 
 /// The filter state that the filter describes its decision in.
@@ -98,7 +99,7 @@ impl Side {
         let outcome = stream.finish();
         let told = outcome.filter_state(STATE).and_then(|line| Told::read(&line)).unwrap_or_default();
         let refused = match outcome.end() {
-            End::Forwarded => told.is("shadow_limited").then(|| "shadow_limited".to_owned()),
+            End::Forwarded => told.is(SHADOW).then(|| SHADOW.to_owned()),
             End::LocalReply | End::Reset | End::Paused => {
                 Some(format!("{} {}", outcome.status(), outcome.details()).trim_end().to_owned())
             }

@@ -8,8 +8,11 @@ use percent_encoding::percent_decode_str;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Told(Vec<(String, String)>);
 
-/// Outcomes of requests that were refused, or would have been.
-const REFUSED: [&str; 3] = ["limited", "shadow_limited", "not_in_plan"];
+/// Outcomes of requests that were answered by the filter.
+const ANSWERED: [&str; 2] = ["limited", "not_in_plan"];
+
+/// The outcome of a request that would have been.
+pub(super) const SHADOW: &str = "shadow_limited";
 
 impl Told {
     /// Reads the line.
@@ -32,9 +35,9 @@ impl Told {
         self.get("outcome").is_some_and(|own| own.split(',').any(|own| own == outcome))
     }
 
-    /// Whether the request was refused, or would have been.
-    pub(super) fn is_refused(&self) -> bool {
-        REFUSED.iter().any(|outcome| self.is(outcome))
+    /// Whether the filter answered, in the upstream's place.
+    pub(super) fn is_answered(&self) -> bool {
+        ANSWERED.iter().any(|outcome| self.is(outcome))
     }
 }
 
@@ -58,7 +61,7 @@ mod tests {
             told.to_string(),
             "outcome limited,missing_key, subscriber ac me=, class standard, later 1"
         );
-        assert!(told.is_refused() && told.is("missing_key") && !told.is("missing"));
+        assert!(told.is_answered() && told.is("missing_key") && !told.is("missing"));
         for other in ["", "x", "class=a"] {
             assert_eq!(Told::read(other), None, "{other}");
         }

@@ -129,8 +129,12 @@ fn requests_in_flight_are_judged_by_their_durations_and_those_without_are_stated
         .map(|(begin, took)| (begin, if begin == 300 { "5" } else { took }));
     let refused = timed("duration", &[(0, "900"), (100, "900")])
         + &timed("duration", &[(200, "0")]).replace(":200,", ":429,\"details\":\"weir_in_flight\",");
+    let shadowed = timed("duration", &together)
+        .replace(":200,", ":200,\"weir\":\"outcome=shadow_limited subscriber=acme\",");
     //  log, options, requests that are refused, what is stated
-    let rows: [(String, &[&str], u64, &str); 8] = [
+    let rows: [(String, &[&str], u64, &str); 9] = [
+        // The upstream answered them.
+        (shadowed, &[], 2, ""),
         (timed("duration", &together), &[], 2, ""),
         (timed("duration_ms", &together), &[], 2, ""),
         (timed("took", &together), &["--field", "duration=took"], 2, ""),
