@@ -57,7 +57,7 @@ pub(crate) struct Replay {
     /// A request header and the field that it was logged as; may be repeated
     #[arg(long = "header", value_name = "NAME=FIELD", value_parser = pair)]
     headers: Vec<(String, String)>,
-    /// The field that has the time, duration, method, path, authority, client, forwarded_for, status, details or weir of a request; may be
+    /// The field that has the time, duration, method, path, client, forwarded_for, status, details or weir of a request; may be
     /// repeated
     #[arg(long = "field", value_name = "WHAT=FIELD", value_parser = pair)]
     fields: Vec<(String, String)>,

@@ -20,18 +20,14 @@ const HEADER: &str = "access-log-caller";
 /// Where a replay's class is asked for by path.
 const CLASS_PATH: &str = "/weir-replay/class/of/the/access/log/";
 
-/// By what a log names the callers of its requests.
+/// By what a log names the callers of its requests: by a key that is known, its SHA-256, the subscriber in the field `weir`, what is no known
+/// key, or nothing but the client's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum By {
-    /// By a key that is known.
     Key,
-    /// By the SHA-256 of a key that is known.
     Hash,
-    /// By the subscriber in the field `weir`.
     Subscriber,
-    /// By what is no known key.
     UnknownKey,
-    /// By nothing but the client's address.
     Address,
 }
 

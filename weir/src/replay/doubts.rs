@@ -14,30 +14,16 @@ const CLASSES: usize = 3;
 /// Why the requests of a log cannot be those of their callers.
 #[derive(Debug, thiserror::Error)]
 pub enum Doubt {
-    /// A header was asked for that no line has.
-    #[error("no line has a value in the field {field:?} (--header {header}={field}); the first has {names}")]
-    NoHeader {
-        /// The header.
-        header: String,
-        /// Its field.
-        field: String,
-        /// The fields that there are.
-        names: String,
-    },
-    /// Keys were asked for, and none is known.
+    /// A header was asked for, in a field that no line has; the first line has these.
+    #[error("no line has a value in the field {1:?} (--header {0}={1}); the first has {2}")]
+    NoHeader(String, String, String),
+    /// That many keys were asked for, none of which is among those of the configuration, and perhaps its directory's were not given.
     #[error(
-        "the log has {unknown} requests with keys, and the configuration knows none of the keys: it has {known} of its own{}",
-        if *lacks_keys { ", and --keys FILE gives those of its directory" } else { "" }
+        "the log has {0} requests with keys, and the configuration knows none of the keys: it has {1} of its own{hint}",
+        hint = if *.2 { ", and --keys FILE gives those of its directory" } else { "" }
     )]
-    NoKey {
-        /// Requests with an unknown key.
-        unknown: u64,
-        /// Keys of the configuration.
-        known: usize,
-        /// Whether keys of a directory were not given.
-        lacks_keys: bool,
-    },
-    /// Only refused requests say whose they were.
+    NoKey(u64, usize, bool),
+    /// Only that many refused requests say whose they were.
     #[error(
         "only the {0} refused requests have the field weir, so who sent the others is not known: \
          set \"log_fields\": \"all\" in the filter's configuration and replay a log that was written since"
@@ -95,13 +81,12 @@ impl Seen {
     pub(super) fn is_worth_a_replay(&self, log: &Log, callers: &Callers) -> Result<(), Doubt> {
         let absent = log.fields.headers.iter().find(|(header, _)| !self.headers.contains(header));
         if let Some((header, field)) = absent.cloned() {
-            return Err(Doubt::NoHeader { header, field, names: log.names.clone() });
+            return Err(Doubt::NoHeader(header, field, log.names.clone()));
         }
         let known = self.by(By::Key) + self.by(By::Hash);
         let unknown = self.by(By::UnknownKey);
         if known + self.by(By::Subscriber) == 0 && unknown > 0 && !callers.has_plan_source {
-            let (known, lacks_keys) = (callers.keys.len(), callers.lacks_keys);
-            return Err(Doubt::NoKey { unknown, known, lacks_keys });
+            return Err(Doubt::NoKey(unknown, callers.keys.len(), callers.lacks_keys));
         }
         if known == 0 && self.told > 0 && self.told_passed == 0 {
             return Err(Doubt::OnlyRefused(self.told));

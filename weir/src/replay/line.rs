@@ -1,6 +1,7 @@
 //! One line of an access log as a request.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 
 use host_sim::Request;
 use jiff::{SignedDuration, Timestamp};
@@ -9,12 +10,11 @@ use super::record::Record;
 use super::told::Told;
 
 /// What a replay reads of a line, and the names under which gateways log it; the first that a line has counts.
-const NAMES: [(&str, &str); 10] = [
+const NAMES: [(&str, &str); 9] = [
     ("time", "start_time timestamp @timestamp msec time_iso8601 time_local time ts"),
     ("duration", "duration duration_ms request_time"),
     ("method", "method request_method :method"),
     ("path", "path x-envoy-original-path x-envoy-origin-path request_path request_uri uri :path"),
-    ("authority", "authority :authority host http_host request_authority"),
     (
         "client",
         "downstream_remote_address client client_ip source_address remote_address remote_addr downstream_direct_remote_address",
@@ -25,9 +25,6 @@ const NAMES: [(&str, &str); 10] = [
     ("weir", "weir"),
 ];
 
-/// The names of the client's program.
-const AGENTS: [&str; 3] = ["user_agent", "user-agent", "http_user_agent"];
-
 /// How details of Weir's own answers begin.
 const OWN: &str = "weir_";
 
@@ -37,22 +34,14 @@ pub enum LineError {
     /// It is in no format that is known.
     #[error("not an access log's line: {0}")]
     Syntax(String),
-    /// It lacks a field.
-    #[error("no {what}: none of {}; --field {what}=NAME names the field that has it", names.join(", "))]
-    Missing {
-        /// What was looked for.
-        what: &'static str,
-        /// The names under which it was looked for.
-        names: Vec<String>,
-    },
+    /// It lacks what was looked for under these names.
+    #[error("no {0}: none of {names}; --field {0}=NAME names the field that has it", names = .1.join(", "))]
+    Missing(&'static str, Vec<String>),
     /// Its time is none.
     #[error(
-        "{text:?} is no time: expected 2026-01-01T00:00:00Z, 01/Jan/2026:00:00:00 +0000 or seconds since 1970"
+        "{0:?} is no time: expected 2026-01-01T00:00:00Z, 01/Jan/2026:00:00:00 +0000 or seconds since 1970"
     )]
-    Time {
-        /// The time as given.
-        text: String,
-    },
+    Time(String),
 }
 
 /// A request as the log has it.
@@ -127,9 +116,9 @@ impl Fields {
         let record = Record::read(line.trim_ascii()).map_err(LineError::Syntax)?;
         let names = |what| self.names.get(what).into_iter().flatten();
         let find = |what| names(what).find_map(|name| record.get(name));
-        let missing = |what| LineError::Missing { what, names: names(what).cloned().collect() };
+        let missing = |what| LineError::Missing(what, names(what).cloned().collect());
         let text = find("time").ok_or_else(|| missing("time"))?;
-        let mut time = instant(text).ok_or_else(|| LineError::Time { text: text.to_owned() })?;
+        let mut time = instant(text).ok_or_else(|| LineError::Time(text.to_owned()))?;
         let took = find("duration").and_then(duration);
         // The times of nginx, which has this field, are those at which requests ended.
         if let (Some(took), Some(_)) = (took, record.get("request_time")) {
@@ -142,12 +131,6 @@ impl Fields {
         let method = find("method").or(method).unwrap_or("GET");
 
         let mut request = Request::new(method.to_owned(), path.to_owned());
-        if let Some(authority) = find("authority") {
-            request = request.authority(authority.to_owned());
-        }
-        if let Some(agent) = AGENTS.into_iter().find_map(|name| record.get(name)) {
-            request = request.header("user-agent", agent.to_owned());
-        }
         let source = find("client").or_else(|| find("forwarded_for")?.rsplit(',').next());
         let (client, with_port) = split_port(source.unwrap_or_default().trim());
         if !client.is_empty() {
@@ -189,31 +172,19 @@ fn duration(text: &str) -> Option<SignedDuration> {
 
 /// A time as gateways write it.
 fn instant(text: &str) -> Option<Timestamp> {
-    if let Ok(time) = text.parse() {
-        return Some(time);
-    }
-    match text.parse::<f64>() {
-        // Seconds, milliseconds, microseconds: by what lies nearest to this century.
-        Ok(number) => {
-            let seconds =
-                [1.0, 1e3, 1e6].into_iter().map(|unit| number / unit).find(|seconds| *seconds < 1e11)?;
-            let since = SignedDuration::try_from_secs_f64(seconds).ok()?;
-            Timestamp::UNIX_EPOCH.checked_add(since).ok()
-        }
-        Err(_) => Timestamp::strptime("%d/%b/%Y:%H:%M:%S %z", text).ok(),
-    }
+    let Ok(number) = text.parse::<f64>() else {
+        return text.parse().or_else(|_| Timestamp::strptime("%d/%b/%Y:%H:%M:%S %z", text)).ok();
+    };
+    // Seconds, milliseconds, microseconds: by what lies nearest to this century.
+    let seconds = [1.0, 1e3, 1e6].into_iter().map(|unit| number / unit).find(|seconds| *seconds < 1e11)?;
+    Timestamp::UNIX_EPOCH.checked_add(SignedDuration::try_from_secs_f64(seconds).ok()?).ok()
 }
 
 /// An address without its port, and with one.
 fn split_port(source: &str) -> (String, String) {
-    if source.parse::<std::net::SocketAddr>().is_ok() {
-        let client = source.rsplit_once(':').map_or(source, |(client, _)| client);
-        return (client.trim_matches(['[', ']']).to_owned(), source.to_owned());
-    }
-    match source.parse::<std::net::IpAddr>() {
-        Ok(address) => (source.to_owned(), std::net::SocketAddr::new(address, 0).to_string()),
-        Err(_) => (source.to_owned(), source.to_owned()),
-    }
+    let address = source.parse().or_else(|_| source.parse().map(|client: IpAddr| SocketAddr::new(client, 0)));
+    let given = |_| (source.to_owned(), source.to_owned());
+    address.map_or_else(given, |address| (address.ip().to_string(), address.to_string()))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 
+use super::doubts::Doubt;
 use super::line::{Entry, Fields, LineError};
 
 /// Bytes of the lines that are held back, so that those which come later in the log can be taken before them.
@@ -23,36 +24,24 @@ const KEPT_SKIPPED: usize = 5;
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// It cannot be read.
-    #[error("{}: {source}", file.display())]
-    Read {
-        /// Its file.
-        file: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// A line is older than what was replayed already.
+    #[error("{file}: {1}", file = .0.display())]
+    Read(PathBuf, #[source] io::Error),
+    /// A line of a file began at a time that is before the one up to which the log is replayed.
     #[error(
-        "{}: line {line} began at {time}, before {start}, up to which the log is replayed already: \
-         lines are taken in the order of their time within {} MB; sort the log by time first, for example with sort(1)",
-        file.display(),
-        WINDOW >> 20
+        "{file}: line {1} began at {2}, before {3}, up to which the log is replayed already: \
+         lines are taken in the order of their time within {window} MB; sort the log by time first, for example with sort(1)",
+        file = .0.display(), window = WINDOW >> 20
     )]
-    Late {
-        /// The file.
-        file: PathBuf,
-        /// Which line, counted from 1.
-        line: u64,
-        /// When its request began.
-        time: Timestamp,
-        /// When the last replayed request began.
-        start: Timestamp,
-    },
+    Late(PathBuf, u64, Timestamp, Timestamp),
     /// It has too little that can be replayed.
     #[error("{0}")]
     Skipped(Skipped),
     /// It has none.
     #[error("no request in it: it is empty")]
     Empty,
+    /// It does not say who its callers are.
+    #[error(transparent)]
+    Doubt(#[from] Doubt),
 }
 
 /// How many lines are no requests, and the first of them.
@@ -146,7 +135,7 @@ impl Log {
             let Some((place, source)) = lagging else { break };
             line.clear();
             let read = source.reader.read_until(b'\n', &mut line);
-            let read = read.map_err(|error| LogError::Read { file: source.file.clone(), source: error })?;
+            let read = read.map_err(|error| LogError::Read(source.file.clone(), error))?;
             if read == 0 {
                 self.sources.remove(place);
                 continue;
@@ -159,7 +148,7 @@ impl Log {
             match self.fields.read(&line) {
                 Ok(entry) if entry.time < self.start => {
                     let (file, line) = (source.file.clone(), source.lines);
-                    return Err(LogError::Late { file, line, time: entry.time, start: self.start });
+                    return Err(LogError::Late(file, line, entry.time, self.start));
                 }
                 Ok(entry) => {
                     source.last = entry.time;

@@ -37,17 +37,6 @@ pub use self::told::Told;
 /// The filter state that the filter describes its decision in.
 const STATE: &str = "wasm.weir";
 
-/// Why there is no report.
-#[derive(Debug, thiserror::Error)]
-pub enum ReplayError {
-    /// The log cannot be read.
-    #[error(transparent)]
-    Log(#[from] LogError),
-    /// The log does not say who its callers are.
-    #[error(transparent)]
-    Doubt(#[from] Doubt),
-}
-
 /// A filter with a configuration, and the callers that it knows.
 #[derive(Debug)]
 pub struct Side {
@@ -119,7 +108,7 @@ impl Side {
 ///
 /// # Panics
 /// When a host runs no filter.
-pub fn replay(sides: &mut [Side], log: &mut Log) -> Result<Report, ReplayError> {
+pub fn replay(sides: &mut [Side], log: &mut Log) -> Result<Report, LogError> {
     let mut summary = Summary::default();
     let mut comparison = match &*sides {
         [before, after] => Some(Comparison::of(&before.callers, &after.callers)),
@@ -130,7 +119,9 @@ pub fn replay(sides: &mut [Side], log: &mut Log) -> Result<Report, ReplayError> 
         _ => decided.iter().for_each(|decided| summary.count(entry, decided)),
     })?;
     log.is_mostly_read()?;
-    sides.iter().try_for_each(|side| side.seen.is_worth_a_replay(log, &side.callers))?;
+    for side in &*sides {
+        side.seen.is_worth_a_replay(log, &side.callers)?;
+    }
     let notes = sides.last().map(|side| side.seen.notes(log, &side.callers, side.class_from_log));
     let report = comparison.map_or_else(|| summary.report(), |comparison| comparison.report());
     Ok(Report { notes: notes.unwrap_or_default(), ..report })

@@ -5,7 +5,6 @@ mod line;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use clap::Args;
@@ -51,7 +50,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
     /// The address of /ready, /stats and /requests, or off
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9901")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9901", value_parser = admin)]
     admin: Admin,
     /// Number of worker threads [default: number of CPUs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
@@ -65,18 +64,13 @@ pub(crate) struct Serve {
 }
 
 /// An admin address, or none.
-#[derive(Debug, Clone, Copy)]
-struct Admin(Option<SocketAddr>);
+type Admin = Option<SocketAddr>;
 
-impl FromStr for Admin {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "off" {
-            return Ok(Self(None));
-        }
-        text.parse().map(|address| Self(Some(address))).map_err(|error| format!("{error}, nor \"off\""))
+fn admin(text: &str) -> Result<Admin, String> {
+    if text == "off" {
+        return Ok(None);
     }
+    text.parse().map(Some).map_err(|error| format!("{error}, nor \"off\""))
 }
 
 impl Serve {
@@ -109,7 +103,7 @@ impl Serve {
         let options = Options {
             listen: self.listen,
             clusters,
-            admin: self.admin.0,
+            admin: self.admin,
             recent: Some(recent),
             ..Options::new(self.upstream.clone())
         };
