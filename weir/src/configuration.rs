@@ -1,12 +1,16 @@
 //! A configuration of the filter, read from whatever holds it and checked by the filter's own parser.
 
 use std::fmt;
+use std::path::Path;
 
 use envoy_config::places::{Place, place};
 use envoy_config::{ConfigurationError, Plugin, configuration, syntax};
 use filter::config::{Config, ConfigError, Secret, digest, hex};
+use host_sim_cli::failure::Failure;
 use serde::de::IgnoredAny;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+
+use crate::filter::fields;
 
 /// A configuration that the filter takes.
 #[derive(Debug)]
@@ -36,9 +40,27 @@ pub(crate) struct Mistake {
     pub(crate) message: String,
 }
 
-impl From<String> for Refusal {
-    fn from(message: String) -> Self {
-        Self::Mistakes(vec![Mistake { place: None, pointer: String::new(), message }])
+impl Refusal {
+    /// What a command that needs one configuration says of its file.
+    pub(crate) fn of(self, file: &Path) -> Failure {
+        let file = file.display();
+        match self {
+            Self::Mistakes(mistakes) => {
+                let lines = mistakes.iter().map(|mistake| format!("{file}{mistake}"));
+                Failure::Missed(lines.collect::<Vec<_>>().join("\n"))
+            }
+            Self::Several(names) => Failure::Unusable(format!(
+                "{file}: several Wasm filters ({}): choose one with --plugin, by its name or number",
+                names.join(", ")
+            )),
+        }
+    }
+}
+
+impl Mistake {
+    /// One that is not about a field.
+    fn of_all(place: Option<Place>, message: String) -> Self {
+        Self { place, pointer: String::new(), message }
     }
 }
 
@@ -61,7 +83,7 @@ pub(crate) fn parse(text: &[u8], filter: Option<&str>) -> Result<Checked, Refusa
     }
     let plugin = configuration::parse(text, filter).map_err(|error| match error {
         ConfigurationError::SeveralFilters { names } => Refusal::Several(names),
-        other => other.to_string().into(),
+        other => Refusal::Mistakes(vec![Mistake::of_all(None, other.to_string())]),
     })?;
     match Config::from_json(&plugin.configuration) {
         Ok(config) => Ok(Checked { plugin, config }),
@@ -78,25 +100,26 @@ fn unreadable(text: &[u8], error: &serde_json::Error) -> Mistake {
     };
     // serde_json quotes nothing where it does not know what is expected.
     let message = cause.map_or_else(|| error.to_string(), |cause| format!("not JSON: {cause}"));
-    Mistake { place: Some(place), pointer: String::new(), message }
+    Mistake::of_all(Some(place), message)
 }
 
 /// The filter's message, and what else it would say once each mistake was mended.
 fn mistakes(first: ConfigError, text: &[u8], configuration: &[u8]) -> Vec<Mistake> {
     let mut mistakes: Vec<Mistake> = Vec::new();
-    let Ok(given) = serde_json::from_slice::<Value>(configuration) else {
-        return match serde_json::from_slice::<IgnoredAny>(configuration) {
-            Err(error) if !configuration.trim_ascii().is_empty() => {
-                let mut mistake = unreadable(configuration, &error);
-                // The text has the configuration within another.
-                if let Some((line, column)) = mistake.place.take_if(|_| configuration != text) {
-                    mistake.message =
-                        format!("line {line}, column {column} of the configuration: {}", mistake.message);
-                }
-                vec![mistake]
+    let given: Value = match serde_json::from_slice(configuration) {
+        Ok(given) => given,
+        Err(_) if configuration.trim_ascii().is_empty() => {
+            return vec![Mistake::of_all(None, first.to_string())];
+        }
+        Err(error) => {
+            let mut mistake = unreadable(configuration, &error);
+            // The text has the configuration within another.
+            if let Some((line, column)) = mistake.place.take_if(|_| configuration != text) {
+                mistake.message =
+                    format!("line {line}, column {column} of the configuration: {}", mistake.message);
             }
-            _ => vec![Mistake { place: None, pointer: String::new(), message: first.to_string() }],
-        };
+            return vec![mistake];
+        }
     };
     let (mut mended, mut error) = (given.clone(), first);
     loop {
@@ -156,46 +179,30 @@ const MOST: usize = 20;
 /// Seconds that are no window which people write.
 const LONG: usize = 7_654_321;
 
-/// How units are written, and how others write them.
-const UNITS: [(&str, &str, &[&str]); 7] = [
-    ("second", "s", &["sec", "secs", "seconds", "s"]),
-    ("minute", "m", &["min", "mins", "minutes", "m"]),
-    ("hour", "h", &["hr", "hrs", "hours", "h"]),
-    ("day", "d", &["days", "d"]),
-    ("week", "", &["weeks", "w"]),
-    ("month", "", &["months", "mon"]),
-    ("year", "", &["years", "y"]),
-];
+/// Units, in the order in which an abbreviation means them.
+const UNITS: [&str; 7] = ["second", "minute", "hour", "day", "week", "month", "year"];
+
+/// Words between a limit and its unit.
+const BETWEEN: [&str; 4] = ["per ", "a ", "requests/", "r/"];
 
 /// The form of a quota that another limiter would have written so: `60/min`, `60/5m`, `60 per minute`.
 fn meant(quota: &str) -> Option<String> {
-    let at = quota.find(|character: char| !character.is_ascii_digit()).filter(|at| *at > 0)?;
-    let (limit, rest) = quota.split_at(at);
-    let rest = rest.trim().trim_start_matches(['/', ' ']);
-    let rest = ["per ", "a ", "requests/", "r/"]
-        .iter()
-        .find_map(|word| rest.strip_prefix(word))
-        .unwrap_or(rest)
-        .trim();
-    let digits = rest.len() - rest.trim_start_matches(|character: char| character.is_ascii_digit()).len();
-    let (times, unit) = rest.split_at(digits);
-    let unit = unit.trim().to_ascii_lowercase();
-    let (name, short, _) =
-        UNITS.iter().find(|(name, _, others)| *name == unit || others.contains(&unit.as_str()))?;
-    match times {
-        "" | "1" => Some(format!("\"{limit}/{name}\"")),
-        _ if short.is_empty() => None,
-        _ => Some(format!("{{\"limit\": {limit}, \"window\": \"{times}{short}\"}}")),
+    let split = |text: &str| text.find(|character: char| !character.is_ascii_digit());
+    let (limit, rest) = quota.split_at(split(quota).filter(|at| *at > 0)?);
+    let rest = rest.trim_start_matches(['/', ' ']);
+    let rest = BETWEEN.iter().find_map(|word| rest.strip_prefix(word)).unwrap_or(rest).trim_start();
+    let (times, unit) = rest.split_at(split(rest)?);
+    let unit = unit.trim().to_ascii_lowercase().replace("hr", "h");
+    let unit = unit.strip_suffix('s').filter(|unit| !unit.is_empty()).unwrap_or(&unit);
+    let name = UNITS.iter().find(|name| name.starts_with(unit))?;
+    match (times, *name) {
+        ("" | "1", _) => Some(format!("\"{limit}/{name}\"")),
+        (_, "week" | "month" | "year") => None,
+        _ => Some(format!("{{\"limit\": {limit}, \"window\": \"{times}{}\"}}", &name[..1])),
     }
 }
 
 impl Checked {
-    /// The configuration as it is written.
-    pub(crate) fn fields(&self) -> Value {
-        // The filter takes it, so it is JSON.
-        serde_json::from_slice(&self.plugin.configuration).unwrap_or_default()
-    }
-
     /// With the variables that the gateway would pass on, read from this process's environment.
     pub(crate) fn in_environment(mut self) -> Result<Self, Refusal> {
         let settings = &self.config.settings;
@@ -215,17 +222,16 @@ impl Checked {
         host_sim_cli::setup::pass_environment(&mut self.plugin);
         let variable = |name: &str| self.plugin.environment.get(name).cloned();
         let config = self.config.with_environment(variable);
-        self.config = config.map_err(|error| Refusal::from(error.to_string()))?;
+        let refusal = |error: ConfigError| Refusal::Mistakes(vec![Mistake::of_all(None, error.to_string())]);
+        self.config = config.map_err(refusal)?;
         Ok(self)
     }
 
     /// The same, and the filter logs its decisions.
     pub(crate) fn logging_decisions(mut self) -> Self {
-        // The filter takes it, so it is an object.
-        let fields = serde_json::from_slice::<Map<_, _>>(&self.plugin.configuration);
-        let mut fields = fields.unwrap_or_default();
-        fields.insert("log_decisions".to_owned(), true.into());
-        self.plugin.configuration = Value::Object(fields).to_string().into();
+        let mut fields = fields(&self.plugin);
+        fields["log_decisions"] = true.into();
+        self.plugin.configuration = fields.to_string().into();
         self
     }
 }

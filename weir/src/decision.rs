@@ -11,9 +11,6 @@ const MARKER: &str = "decision {";
 const ORDER: [&str; 9] =
     ["key", "subscriber", "plan", "class", "cost", "counter", "quotas", "outcomes", "decision"];
 
-/// Fields of epoch seconds, which are printed as a time, too.
-const TIMES: [&str; 1] = ["reset"];
-
 /// A decision.
 #[derive(Debug)]
 pub(crate) struct Decision(Map<String, Value>);
@@ -29,17 +26,13 @@ impl Decision {
     pub(crate) fn fields(&self) -> &Map<String, Value> {
         &self.0
     }
-
-    fn in_order(&self) -> impl Iterator<Item = (&String, &Value)> {
-        let known = ORDER.iter().filter_map(|name| self.0.get_key_value(*name));
-        known.chain(self.0.iter().filter(|(name, _)| !ORDER.contains(&name.as_str())))
-    }
 }
 
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut separator = "";
-        for (name, value) in self.in_order() {
+        let known = ORDER.iter().filter_map(|name| self.0.get_key_value(*name));
+        let others = self.0.iter().filter(|(name, _)| !ORDER.contains(&name.as_str()));
+        let lines = known.chain(others).flat_map(|(name, value)| {
             let values = match value {
                 Value::Array(values) if values.is_empty() => vec!["none".to_owned()],
                 Value::Array(values) if values.iter().all(Value::is_object) => {
@@ -47,12 +40,9 @@ impl fmt::Display for Decision {
                 }
                 value => vec![shown(name, value)],
             };
-            for value in values {
-                write!(f, "{separator}{name:<14}{value}")?;
-                separator = "\n";
-            }
-        }
-        Ok(())
+            values.into_iter().map(move |value| format!("{name:<14}{value}"))
+        });
+        f.write_str(&lines.collect::<Vec<_>>().join("\n"))
     }
 }
 
@@ -68,7 +58,8 @@ fn shown(name: &str, value: &Value) -> String {
             let rest = rest.map(|(name, value)| format!("{name} {}", shown(name, value)));
             title.into_iter().chain(rest).collect::<Vec<_>>().join(", ")
         }
-        Value::Number(seconds) if TIMES.contains(&name) => {
+        // Seconds since 1970.
+        Value::Number(seconds) if name == "reset" => {
             let time = seconds.as_i64().and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
             time.map_or_else(|| seconds.to_string(), |time| format!("{seconds} ({time})"))
         }

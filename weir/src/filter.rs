@@ -1,18 +1,17 @@
 //! The filter that a command runs: its module, its configuration, and the keys of its directory.
 
 use std::collections::HashSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use envoy_config::Plugin;
+use envoy_config::{Plugin, configuration::bytes};
 use filter::config::Config;
 use host_sim::{Builder, Compiler, Host, LoadError, LogLine, Module, VmName};
 use host_sim_cli::failure::Failure;
 use host_sim_cli::setup;
 use serde_json::Value;
 
-use crate::configuration::{Checked, Refusal, parse};
+use crate::configuration::{Checked, parse};
 use crate::keys::Keys;
 use crate::output::say;
 
@@ -50,19 +49,9 @@ pub(crate) struct Ready {
 impl Filter {
     /// The filter with the configuration of a file, if it takes it; it logs its decisions if `logs_decisions`.
     pub(crate) fn ready(&self, file: &Path, logs_decisions: bool) -> Result<Ready, Failure> {
-        let text = fs::read(file).map_err(Failure::file(file))?;
+        let text = bytes(file).map_err(Failure::file(file))?;
         let checked = parse(&text, self.plugin.as_deref()).and_then(Checked::in_environment);
-        let checked = checked.map_err(|refusal| match refusal {
-            Refusal::Mistakes(mistakes) => {
-                let lines = mistakes.iter().map(|mistake| format!("{}{mistake}", file.display()));
-                Failure::Missed(lines.collect::<Vec<_>>().join("\n"))
-            }
-            Refusal::Several(names) => Failure::Unusable(format!(
-                "{}: several Wasm filters ({}): choose one with --plugin, by its name or number",
-                file.display(),
-                names.join(", ")
-            )),
-        })?;
+        let checked = checked.map_err(|refusal| refusal.of(file))?;
         let Checked { config, plugin } = if logs_decisions { checked.logging_decisions() } else { checked };
         let module = setup::module(&self.module()?, Compiler::default(), say)?;
         Ok(Ready { text, config, plugin, module })
@@ -106,6 +95,11 @@ pub(crate) fn said(host: &Host) -> Vec<LogLine> {
     let mut lines = host.logs().take();
     lines.retain(|line| line.vm != VmName::Canary && messages.insert(line.message.clone()));
     lines
+}
+
+/// The fields of a configuration that the filter takes, which is JSON therefore.
+pub(crate) fn fields(plugin: &Plugin) -> Value {
+    serde_json::from_slice(&plugin.configuration).unwrap_or_default()
 }
 
 /// A module that does not load, though the configuration is good.

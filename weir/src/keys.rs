@@ -36,12 +36,11 @@ impl Keys {
         let Summary { rows, skipped, over_capacity } =
             summary(&document, config).map_err(|error| Failure::Missed(format!("{name}: {error}")))?;
         let mut told = format!("{name}: {rows} keys");
-        let left_out = [
-            (skipped, "malformed, or without a plan or class of the configuration"),
-            (over_capacity, "beyond directory.capacity"),
-        ];
-        for (count, why) in left_out.into_iter().filter(|(count, _)| *count > 0) {
-            told += &format!(", {count} {why}");
+        if skipped > 0 {
+            told += &format!(", {skipped} malformed, or without a plan or class of the configuration");
+        }
+        if over_capacity > 0 {
+            told += &format!(", {over_capacity} beyond directory.capacity");
         }
         told += &format!(", as {} of cluster {:?}", &*settings.path, &*settings.cluster);
         Ok(Self(Arc::new(Mutex::new(Document { answer: answer(document), told }))))

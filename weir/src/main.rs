@@ -10,18 +10,10 @@ mod table;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-/// Checks configurations of Weir, serves them in front of an upstream, and explains decisions
-#[derive(Debug, Parser)]
-#[command(version, propagate_version = true, arg_required_else_help = true)]
-struct Cli {
-    #[command(subcommand)]
-    command: commands::Command,
-}
+use clap::Parser as _;
 
 fn main() -> ExitCode {
-    Cli::parse().command.run().unwrap_or_else(|failure| {
+    commands::Command::parse().run().unwrap_or_else(|failure| {
         output::say(&failure);
         failure.code()
     })

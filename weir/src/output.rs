@@ -15,12 +15,18 @@ pub(crate) enum Format {
     Json,
 }
 
+/// Prints a line. Says whether it still has a reader.
+pub(crate) fn line(text: impl Display) -> io::Result<bool> {
+    match writeln!(io::stdout().lock(), "{text}") {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        written => written.map(|()| true),
+    }
+}
+
 /// Prints a result. A reader that has seen enough, such as head, is no failure.
 pub(crate) fn print(text: impl Display) -> Result<(), Failure> {
-    match writeln!(io::stdout().lock(), "{text}") {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        Ok(()) | Err(_) => Ok(()),
-    }
+    line(text)?;
+    Ok(())
 }
 
 /// Prints what is said beside the result. A failure to write to standard error cannot be reported.

@@ -1,10 +1,9 @@
 //! Plans and classes as a table.
 
-use std::fmt::Write as _;
-
 use filter::config::{Config, Entitlement};
 use filter::quota::{Mode, Quota};
 use filter::window::Window;
+use weir::replay::aligned;
 
 /// A line for each plan and a column for each class.
 pub(crate) fn plans(config: &Config) -> String {
@@ -13,22 +12,8 @@ pub(crate) fn plans(config: &Config) -> String {
     for (plan, entitlements) in &config.catalog.plans {
         rows.push(std::iter::once(plan.clone()).chain(entitlements.iter().map(entitlement)).collect());
     }
-    let columns = rows.first().map_or(0, Vec::len);
-    let widths: Vec<usize> = (0..columns)
-        .map(|column| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max())
-        .map(Option::unwrap_or_default)
-        .collect();
-    let mut table = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(&widths) {
-            // Writing to a string cannot fail.
-            let _written = write!(line, "{cell:width$}  ");
-        }
-        table.push_str(line.trim_end());
-        table.push('\n');
-    }
-    table
+    let is_left = vec![true; rows.first().map_or(0, Vec::len)];
+    aligned(&rows, &is_left).into_iter().map(|line| line + "\n").collect()
 }
 
 fn entitlement(entitlement: &Entitlement) -> String {

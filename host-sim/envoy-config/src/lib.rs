@@ -21,8 +21,6 @@ mod filters;
 mod manifest;
 pub mod places;
 mod plugin;
-#[cfg(feature = "stats-tags")]
-pub mod stats_tags;
 mod surroundings;
 pub mod syntax;
 mod way;

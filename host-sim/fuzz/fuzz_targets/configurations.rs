@@ -1,14 +1,11 @@
 //! Whatever text is given as a configuration or a bootstrap, it is read or refused.
 #![no_main]
 
-use envoy_config::{configuration, stats_tags::StatsTags};
+use envoy_config::configuration;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     // An error is as good as an answer; only a panic is neither.
     let _ = configuration::parse(bytes, None);
     let _ = configuration::parse(bytes, Some("plugin"));
-    if let Ok(tags) = StatsTags::parse(bytes) {
-        tags.tables([("limits.plan=.=free;.;class=.=read;.;requests_total", 1), ("", 2), ("plan.ä", 3)]);
-    }
 });

@@ -1,16 +1,17 @@
 //! `weir check`
 
-use std::io::{self, Read as _};
-use std::path::{Path, PathBuf};
-use std::{fmt, fs};
+use std::fmt;
+use std::path::PathBuf;
 
 use clap::Args;
+use envoy_config::configuration::bytes;
 use filter::config::{Config, Rule};
 use filter::count::entry::most_bytes;
 use host_sim_cli::failure::Failure;
 use serde_json::{Value, json};
 
 use crate::configuration::{Checked, Mistake, Refusal, parse};
+use crate::filter::fields;
 use crate::output::{Format, print};
 use crate::table;
 
@@ -42,97 +43,80 @@ pub(crate) struct Check {
 
 /// A filter of a file, and what comes of its check.
 struct Filter {
-    /// Its file, and its name if there are several in it.
-    name: String,
     file: String,
-    checked: Result<Checked, Vec<Mistake>>,
+    /// Its name, if there are several in the file.
+    name: String,
+    checked: Option<Checked>,
+    mistakes: Vec<Mistake>,
     warnings: Vec<String>,
 }
 
 impl Check {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let mut unreadable = Vec::new();
-        let mut filters = Vec::new();
+        let (mut unreadable, mut filters) = (Vec::new(), Vec::new());
         for file in &self.files {
-            match read(file) {
+            match bytes(file) {
                 Ok(text) => filters.extend(filters_of(&file.display().to_string(), &text)),
-                Err(error) => unreadable.push(format!("error: {}: {error}", file.display())),
+                Err(error) => unreadable.push(format!("{}: {error}", file.display())),
             }
         }
-        for place in 0..filters.len() {
-            let differing = differing(&filters, place);
-            if let Some(filter) = filters.get_mut(place) {
-                filter.warnings.extend(differing);
-            }
-        }
-        let mistakes: Vec<String> = filters.iter().flat_map(Filter::mistakes).collect();
+        let differing: Vec<_> = filters.iter().map(|filter| differing(filter, &filters)).collect();
+        filters.iter_mut().zip(differing).for_each(|(filter, differing)| filter.warnings.extend(differing));
         match self.format {
             Format::Json => print(format_args!("{:#}", Value::from_iter(filters.iter().map(Filter::json))))?,
-            Format::Text => filters.iter().filter(|filter| filter.checked.is_ok()).try_for_each(print)?,
+            Format::Text => filters.iter().filter(|filter| filter.checked.is_some()).try_for_each(print)?,
         }
+        let mistake = |filter: &Filter, mistake: &Mistake| format!("{}{}{mistake}", filter.file, filter.name);
+        let mistakes =
+            filters.iter().flat_map(|filter| filter.mistakes.iter().map(move |of| mistake(filter, of)));
+        let mistakes: Vec<_> = mistakes.collect();
         let is_warned = filters.iter().any(|filter| !filter.warnings.is_empty());
-        let complaints =
-            unreadable.iter().chain(&mistakes).map(String::as_str).collect::<Vec<_>>().join("\n");
-        match (unreadable.is_empty(), mistakes.is_empty()) {
-            // It begins with this word already.
-            (false, _) => Err(Failure::Unusable(complaints.trim_start_matches("error: ").to_owned())),
-            (true, false) => Err(Failure::Missed(complaints)),
-            (true, true) if self.strict && is_warned => {
+        if !unreadable.is_empty() {
+            let unreadable = unreadable.join("\nerror: ");
+            let lines: Vec<_> = std::iter::once(unreadable).chain(mistakes).collect();
+            return Err(Failure::Unusable(lines.join("\n")));
+        }
+        match mistakes.is_empty() {
+            false => Err(Failure::Missed(mistakes.join("\n"))),
+            true if self.strict && is_warned => {
                 Err(Failure::Missed("--strict: there are warnings".to_owned()))
             }
-            (true, true) => Ok(()),
+            true => Ok(()),
         }
     }
-}
-
-fn read(file: &Path) -> io::Result<Vec<u8>> {
-    if file != Path::new("-") {
-        return fs::read(file);
-    }
-    let mut text = Vec::new();
-    io::stdin().read_to_end(&mut text)?;
-    Ok(text)
 }
 
 fn filters_of(file: &str, text: &[u8]) -> Vec<Filter> {
     let of = |name: String, checked: Result<Checked, Refusal>| {
-        let checked = checked.map_err(|refusal| match refusal {
-            Refusal::Mistakes(mistakes) => mistakes,
-            Refusal::Several(_) => Vec::new(),
-        });
+        let (checked, mistakes) = match checked {
+            Ok(checked) => (Some(checked), Vec::new()),
+            Err(Refusal::Mistakes(mistakes)) => (None, mistakes),
+            Err(Refusal::Several(_)) => (None, Vec::new()),
+        };
         let warnings = checked.as_ref().map(|checked| warnings(&checked.config)).unwrap_or_default();
-        Filter { name, file: file.to_owned(), checked, warnings }
+        Filter { file: file.to_owned(), name, checked, mistakes, warnings }
     };
     match parse(text, None) {
         Err(Refusal::Several(names)) => {
-            // What stands before the name is its number.
-            let number = |name: &str| name.split_once(':').map_or(name, |(number, _)| number).to_owned();
-            names
-                .iter()
-                .map(|name| of(format!("{file}, filter {name}"), parse(text, Some(&number(name)))))
-                .collect()
+            // The second filter is 2, whatever its name is.
+            let filters = names.iter().zip(1..);
+            let checked = |number: i32| parse(text, Some(&number.to_string()));
+            filters.map(|(name, number)| of(format!(", filter {name}"), checked(number))).collect()
         }
-        checked => vec![of(file.to_owned(), checked)],
+        checked => vec![of(String::new(), checked)],
     }
 }
 
 impl Filter {
-    /// Each mistake behind the file, and the filter if it has several.
-    fn mistakes(&self) -> Vec<String> {
-        let filter = self.name.strip_prefix(&self.file).unwrap_or_default();
-        let mistakes = self.checked.as_ref().err().into_iter().flatten();
-        mistakes.map(|mistake| format!("{}{filter}{mistake}", self.file)).collect()
-    }
-
     fn json(&self) -> Value {
-        let mistakes = self.checked.as_ref().err().into_iter().flatten().map(|mistake| {
+        let mistakes = self.mistakes.iter().map(|mistake| {
             let (line, column) = mistake.place.unzip();
             json!({"line": line, "column": column, "field": mistake.pointer, "message": mistake.message})
         });
         json!({
             "file": self.file,
-            "filter": self.name,
-            "accepted": self.checked.is_ok(),
+            "filter": format!("{}{}", self.file, self.name),
+            "accepted": self.checked.is_some(),
             "mistakes": mistakes.collect::<Vec<_>>(),
             "warnings": self.warnings,
         })
@@ -142,34 +126,30 @@ impl Filter {
 /// What is printed of a filter that is accepted.
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Ok(checked) = &self.checked else { return Ok(()) };
-        write!(f, "{}\n{}", self.name, summary(&checked.config))?;
+        let summary = self.checked.as_ref().map(|checked| summary(&checked.config)).unwrap_or_default();
+        write!(f, "{}{}\n{summary}", self.file, self.name)?;
         self.warnings.iter().try_for_each(|warning| writeln!(f, "warning: {warning}"))
     }
 }
 
 /// A filter of operators must have the plans and classes of the public one, whose counts it reads.
-fn differing(filters: &[Filter], place: usize) -> Vec<String> {
+fn differing(filter: &Filter, filters: &[Filter]) -> Vec<String> {
+    const FIELDS: [&str; 4] = ["plans", "classes", "default_class", "count_by"];
     let config = |filter: &Filter| {
-        filter
-            .checked
-            .as_ref()
-            .ok()
-            .map(|checked| (checked.fields(), checked.config.settings.operators.is_some()))
+        let checked = filter.checked.as_ref()?;
+        Some((fields(&checked.plugin), checked.config.settings.operators.is_some()))
     };
-    let Some((own, true)) = filters.get(place).and_then(config) else { return Vec::new() };
-    let public = filters.iter().filter_map(|filter| Some((&filter.name, config(filter)?)));
-    let public = public.filter(|(_, (fields, is_of_operators))| {
-        !is_of_operators && fields.get("namespace") == own.get("namespace")
-    });
-    let names = ["plans", "classes", "default_class", "count_by"];
-    let differs = |(name, (fields, _)): (&String, (Value, bool))| {
-        let other: Vec<_> = names.into_iter().filter(|field| fields.get(field) != own.get(field)).collect();
-        (!other.is_empty()).then(|| {
-            format!("the operators' {} differ from those of {name}, whose counts they read", other.join(", "))
+    let Some((own, true)) = config(filter) else { return Vec::new() };
+    let differs = |public: &Filter| {
+        let (fields, is_of_operators) = config(public)?;
+        let is_of_same = !is_of_operators && fields.get("namespace") == own.get("namespace");
+        let other: Vec<_> = FIELDS.into_iter().filter(|field| fields.get(field) != own.get(field)).collect();
+        let (names, file, name) = (other.join(", "), &public.file, &public.name);
+        (is_of_same && !other.is_empty()).then(|| {
+            format!("the operators' {names} differ from those of {file}{name}, whose counts they read")
         })
     };
-    public.filter_map(differs).collect()
+    filters.iter().filter_map(differs).collect()
 }
 
 /// Plans and classes as a table, the records that the keys need, and the memory.

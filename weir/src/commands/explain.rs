@@ -1,22 +1,26 @@
 //! `weir explain`
 
-use std::io::Read as _;
+use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
 use clap::Args;
-use host_sim::{Clock, End, Host, LogLevel, LogLine, Outcome, Request, Response, VmName};
+use host_sim::{Clock, End, LogLevel, Outcome, Request, Response, VmName};
 use host_sim_cli::failure::Failure;
 use serde_json::{Value, json};
-use weir::replay::{Callers, Entry, Fields, Seen, Told, since_epoch};
+use weir::replay::{Callers, Entry, Fields, Told, since_epoch};
 
+use super::pair;
 use crate::decision::Decision;
-use crate::filter::{Filter, Ready, not_loaded, said};
+use crate::filter::{Filter, Ready, fields, not_loaded, said};
 use crate::keys::Keys;
 use crate::output::{Format, print, say};
 
 /// Time before the request, in which the filter can fetch the keys of its directory.
 const BEFORE: Duration = Duration::from_secs(1);
+
+/// What is said of the explanation of a line that has the gateway's own decision.
+const ALONE: &str = "The gateway decided what is logged; the rest is this request alone, sent to a filter with empty counters.";
 
 /// Explains why the filter decides a request as it does
 ///
@@ -43,8 +47,8 @@ pub(crate) struct Explain {
     path: String,
     /// A header of the request, NAME:VALUE; with --line a header and the field that it was logged as, NAME=FIELD; may be
     /// repeated
-    #[arg(long = "header", value_name = "HEADER")]
-    headers: Vec<String>,
+    #[arg(long = "header", value_name = "HEADER", value_parser = pair)]
+    headers: Vec<(String, String)>,
     /// The client's address
     #[arg(long, value_name = "ADDRESS", conflicts_with = "line")]
     source: Option<String>,
@@ -59,12 +63,6 @@ pub(crate) struct Explain {
     format: Format,
 }
 
-/// The name and the value of `--header`, or the name and the field of the access log that has the value.
-fn split<'h>(header: &'h str, at: char, expected: &str) -> Result<(&'h str, &'h str), Failure> {
-    let parts = header.split_once(at).map(|(name, value)| (name.trim(), value.trim()));
-    parts.ok_or_else(|| Failure::Unusable(format!("--header {header:?}: expected {expected}")))
-}
-
 impl Explain {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let mut ready = self.filter.ready(&self.file, true)?;
@@ -72,7 +70,7 @@ impl Explain {
         let entry = self.line.as_deref().map(|line| self.entry(line)).transpose()?;
         let (request, status, at) = match &entry {
             Some(entry) => (known(entry, &mut ready, &mut keys), entry.status, since_epoch(entry.time)),
-            None => (self.request()?, 200, Clock::real().wall()),
+            None => (self.request(), 200, Clock::real().wall()),
         };
         let mut host = self
             .filter
@@ -88,89 +86,58 @@ impl Explain {
             host.logs().take();
             host.send_and_wait(request.clone(), |_| Response::new(status))
         };
-        for _ in 1..self.repeat {
-            send();
-        }
-        let outcome = send();
-        let told = entry.and_then(|entry| entry.told);
-        self.explain(&host, &logged(&host), &outcome, told.as_ref())
-    }
-
-    /// The request that the arguments describe.
-    fn request(&self) -> Result<Request, Failure> {
-        let mut request = Request::new(self.method.clone(), self.path.clone());
-        if let Some(source) = &self.source {
-            request = request.source(source.clone());
-        }
-        for header in &self.headers {
-            let (name, value) = split(header, ':', "NAME:VALUE, as in 'authorization: Bearer k'")?;
-            request = request.header(name.to_owned(), value.to_owned());
-        }
-        Ok(request)
-    }
-
-    /// The request of a line of an access log.
-    fn entry(&self, line: &str) -> Result<Entry, Failure> {
-        let mut fields = Fields::default();
-        for header in &self.headers {
-            let (name, field) = split(header, '=', "NAME=FIELD, as in authorization=authorization")?;
-            fields = fields.header(name, field);
-        }
-        let mut text = line.to_owned();
-        if line == "-" {
-            text.clear();
-            std::io::stdin().read_to_string(&mut text)?;
-        }
-        fields.read(text.as_bytes()).map_err(|error| Failure::Unusable(format!("--line: {error}")))
-    }
-
-    fn explain(
-        &self,
-        host: &Host,
-        lines: &[LogLine],
-        outcome: &Outcome,
-        told: Option<&Told>,
-    ) -> Result<(), Failure> {
-        let guest: Vec<_> = lines.iter().filter(|line| !line.by_host).collect();
-        let decisions: Vec<_> = guest.iter().filter_map(|line| Decision::read(&line.message)).collect();
+        let outcome = (1..self.repeat).fold(send(), |_, _| send());
+        let mut lines = host.logs().take();
+        lines.retain(|line| line.vm == VmName::Worker(0));
         lines.iter().filter(|line| line.by_host || line.level >= LogLevel::Warn).for_each(say);
         if let Some(failure) = host.worker(0).vm_failure() {
             return Err(Failure::Missed(failure.to_string()));
         }
+        lines.retain(|line| !line.by_host);
+        let decisions: Vec<_> = lines.iter().filter_map(|line| Decision::read(&line.message)).collect();
         if decisions.is_empty() {
-            guest.iter().for_each(say);
-            let answer = answer(outcome);
+            lines.iter().for_each(say);
+            let answer = answer(&outcome);
             return Err(Failure::Missed(format!("the filter logs no decision on this request: {answer}")));
         }
-        match self.format {
-            Format::Json => print(format_args!("{:#}", as_json(&decisions, outcome, told))),
-            Format::Text => {
-                if let Some(told) = told {
-                    print(format_args!("{:<14}{told}", "logged"))?;
-                }
-                decisions.iter().try_for_each(print)?;
-                print(format_args!("{:<14}{}", "answer", answer(outcome)))?;
-                match told {
-                    Some(_) => print(
-                        "The gateway decided what is logged; the rest is this request alone, sent to a filter with empty counters.",
-                    ),
-                    None => Ok(()),
-                }
-            }
+        let told = entry.and_then(|entry| entry.told);
+        if self.format == Format::Json {
+            return print(format_args!("{:#}", as_json(&decisions, &outcome, told.as_ref())));
         }
+        if let Some(told) = &told {
+            print(format_args!("{:<14}{told}", "logged"))?;
+        }
+        decisions.iter().try_for_each(print)?;
+        print(format_args!("{:<14}{}", "answer", answer(&outcome)))?;
+        told.map_or(Ok(()), |_| print(ALONE))
+    }
+
+    /// The request that the arguments describe.
+    fn request(&self) -> Request {
+        let request = Request::new(self.method.clone(), self.path.clone());
+        let request = self.source.iter().fold(request, |request, source| request.source(source.clone()));
+        self.headers
+            .iter()
+            .fold(request, |request, (name, value)| request.header(name.clone(), value.clone()))
+    }
+
+    /// The request of a line of an access log.
+    fn entry(&self, line: &str) -> Result<Entry, Failure> {
+        let fields =
+            self.headers.iter().fold(Fields::default(), |fields, (name, of)| fields.header(name, of));
+        let text = if line == "-" { io::read_to_string(io::stdin())? } else { line.to_owned() };
+        fields.read(text.as_bytes()).map_err(|error| Failure::Unusable(format!("--line: {error}")))
     }
 }
 
 /// The request of a line, whose caller the filter then knows by what the line has of the key.
 fn known(entry: &Entry, ready: &mut Ready, keys: &mut Option<Keys>) -> Request {
-    // The filter takes it, so it is JSON.
-    let configuration: Value = serde_json::from_slice(&ready.plugin.configuration).unwrap_or_default();
+    let configuration = fields(&ready.plugin);
     let document = keys.as_ref().map(Keys::value);
     let callers = Callers::new(&ready.config, &configuration, document.as_ref());
-    let seen = Seen::of(&callers, entry);
-    ready.plugin.configuration = callers.known_in(configuration, &seen).to_string().into();
-    *keys = keys.take().map(|keys| keys.answering(&Callers::document(keys.value(), &seen)));
-    callers.request(entry, false)
+    ready.plugin.configuration = Callers::known_in(configuration).to_string().into();
+    *keys = keys.take().map(|keys| keys.answering(&Callers::document(keys.value())));
+    callers.request_of(entry)
 }
 
 /// What became of the request.
@@ -198,9 +165,4 @@ fn as_json(decisions: &[Decision], outcome: &Outcome, told: Option<&Told>) -> Va
             "headers": headers,
         },
     })
-}
-
-/// Takes the log lines of the VM that serves the request.
-fn logged(host: &Host) -> Vec<LogLine> {
-    host.logs().take().into_iter().filter(|line| line.vm == VmName::Worker(0)).collect()
 }

@@ -1,5 +1,8 @@
 //! One line of an access log as a request.
 
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
 use host_sim::Request;
 use jiff::{SignedDuration, Timestamp};
 
@@ -7,38 +10,19 @@ use super::record::Record;
 use super::told::Told;
 
 /// What a replay reads of a line, and the names under which gateways log it; the first that a line has counts.
-const NAMES: [(&str, &[&str]); 9] = [
-    ("time", &["start_time", "timestamp", "@timestamp", "msec", "time_iso8601", "time_local", "time", "ts"]),
-    ("method", &["method", "request_method", ":method"]),
-    (
-        "path",
-        &[
-            "path",
-            "x-envoy-original-path",
-            "x-envoy-origin-path",
-            "request_path",
-            "request_uri",
-            "uri",
-            ":path",
-        ],
-    ),
-    ("authority", &["authority", ":authority", "host", "http_host", "request_authority"]),
+const NAMES: [(&str, &str); 9] = [
+    ("time", "start_time timestamp @timestamp msec time_iso8601 time_local time ts"),
+    ("duration", "duration duration_ms request_time"),
+    ("method", "method request_method :method"),
+    ("path", "path x-envoy-original-path x-envoy-origin-path request_path request_uri uri :path"),
     (
         "client",
-        &[
-            "downstream_remote_address",
-            "client",
-            "client_ip",
-            "source_address",
-            "remote_address",
-            "remote_addr",
-            "downstream_direct_remote_address",
-        ],
+        "downstream_remote_address client client_ip source_address remote_address remote_addr downstream_direct_remote_address",
     ),
-    ("forwarded_for", &["x_forwarded_for", "x-forwarded-for", "http_x_forwarded_for"]),
-    ("status", &["response_code", "status"]),
-    ("details", &["response_code_details", "details"]),
-    ("weir", &["weir"]),
+    ("forwarded_for", "x_forwarded_for x-forwarded-for http_x_forwarded_for"),
+    ("status", "response_code status"),
+    ("details", "response_code_details details"),
+    ("weir", "weir"),
 ];
 
 /// How details of Weir's own answers begin.
@@ -50,22 +34,14 @@ pub enum LineError {
     /// It is in no format that is known.
     #[error("not an access log's line: {0}")]
     Syntax(String),
-    /// It lacks a field.
-    #[error("no {what}: none of {}; --field {what}=NAME names the field that has it", names.join(", "))]
-    Missing {
-        /// What was looked for.
-        what: &'static str,
-        /// The names under which it was looked for.
-        names: Vec<String>,
-    },
+    /// It lacks what was looked for under these names.
+    #[error("no {0}: none of {names}; --field {0}=NAME names the field that has it", names = .1.join(", "))]
+    Missing(&'static str, Vec<String>),
     /// Its time is none.
     #[error(
-        "{text:?} is no time: expected 2026-01-01T00:00:00Z, 01/Jan/2026:00:00:00 +0000 or seconds since 1970"
+        "{0:?} is no time: expected 2026-01-01T00:00:00Z, 01/Jan/2026:00:00:00 +0000 or seconds since 1970"
     )]
-    Time {
-        /// The time as given.
-        text: String,
-    },
+    Time(String),
 }
 
 /// A request as the log has it.
@@ -73,6 +49,8 @@ pub enum LineError {
 pub struct Entry {
     /// When it began.
     pub time: Timestamp,
+    /// How long it took; `None` when the log does not say, and where Weir refused it.
+    pub took: Option<SignedDuration>,
     /// Its path without the query.
     pub path: String,
     /// Its client's address without the port; empty when the log does not say.
@@ -87,19 +65,33 @@ pub struct Entry {
     pub told: Option<Told>,
 }
 
+impl Entry {
+    /// When it ended; when it began, if the log does not say how long it took.
+    pub(super) fn ends(&self) -> Timestamp {
+        self.time.checked_add(self.took.unwrap_or_default()).unwrap_or(self.time)
+    }
+}
+
 /// Where a log keeps what.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Fields {
-    headers: Vec<(String, String)>,
-    /// Names of fields in place of the usual ones.
-    given: Vec<(&'static str, String)>,
+    /// Request headers, and the fields that they were logged as.
+    pub(super) headers: Vec<(String, String)>,
+    names: BTreeMap<&'static str, Vec<String>>,
+}
+
+impl Default for Fields {
+    fn default() -> Self {
+        let names = |(what, names): (_, &str)| (what, names.split(' ').map(str::to_owned).collect());
+        Self { headers: Vec::new(), names: NAMES.into_iter().map(names).collect() }
+    }
 }
 
 impl Fields {
     /// The request header `name` was logged as `field`.
     #[must_use]
-    pub fn header(mut self, name: impl Into<String>, field: impl Into<String>) -> Self {
-        self.headers.push((name.into(), field.into()));
+    pub fn header(mut self, name: &str, field: &str) -> Self {
+        self.headers.push((name.to_ascii_lowercase(), field.to_owned()));
         self
     }
 
@@ -107,26 +99,13 @@ impl Fields {
     ///
     /// # Errors
     /// When `what` is nothing that is read: with what is.
-    pub fn field(mut self, what: &str, field: impl Into<String>) -> Result<Self, String> {
-        let Some((what, _)) = NAMES.iter().find(|(known, _)| *known == what) else {
-            let known: Vec<_> = NAMES.iter().map(|(known, _)| *known).collect();
-            return Err(format!("--field {what}: expected one of {}", known.join(", ")));
+    pub fn field(mut self, what: &str, field: &str) -> Result<Self, String> {
+        let Some(names) = self.names.get_mut(what) else {
+            let known = NAMES.map(|(known, _)| known).join(", ");
+            return Err(format!("--field {what}: expected one of {known}"));
         };
-        self.given.push((what, field.into()));
+        *names = vec![field.to_owned()];
         Ok(self)
-    }
-
-    /// The headers that were logged, with the names of their fields.
-    #[must_use]
-    pub fn headers(&self) -> &[(String, String)] {
-        &self.headers
-    }
-
-    fn names(&self, what: &str) -> Vec<&str> {
-        let given: Vec<_> =
-            self.given.iter().filter(|(of, _)| *of == what).map(|(_, field)| field.as_str()).collect();
-        let usual = NAMES.iter().filter(|(of, _)| *of == what).flat_map(|(_, names)| names.iter().copied());
-        if given.is_empty() { usual.collect() } else { given }
     }
 
     /// Reads a line.
@@ -135,17 +114,15 @@ impl Fields {
     /// When it is in no known format, or says neither when nor what.
     pub fn read(&self, line: &[u8]) -> Result<Entry, LineError> {
         let record = Record::read(line.trim_ascii()).map_err(LineError::Syntax)?;
-        let find = |what| self.names(what).into_iter().find_map(|name| record.get(name));
-        let missing = |what| LineError::Missing {
-            what,
-            names: self.names(what).into_iter().map(str::to_owned).collect(),
-        };
+        let names = |what| self.names.get(what).into_iter().flatten();
+        let find = |what| names(what).find_map(|name| record.get(name));
+        let missing = |what| LineError::Missing(what, names(what).cloned().collect());
         let text = find("time").ok_or_else(|| missing("time"))?;
-        let mut time = instant(text).ok_or_else(|| LineError::Time { text: text.to_owned() })?;
+        let mut time = instant(text).ok_or_else(|| LineError::Time(text.to_owned()))?;
+        let took = find("duration").and_then(duration);
         // The times of nginx, which has this field, are those at which requests ended.
-        if let Some(took) = record.get("request_time") {
-            let took = took.parse().ok().and_then(|seconds| SignedDuration::try_from_secs_f64(seconds).ok());
-            time = took.and_then(|took| time.checked_sub(took).ok()).unwrap_or(time);
+        if let (Some(took), Some(_)) = (took, record.get("request_time")) {
+            time = time.checked_sub(took).unwrap_or(time);
         }
         // nginx's $request has method, path and protocol.
         let mut line = record.get("request").unwrap_or_default().split(' ');
@@ -154,13 +131,6 @@ impl Fields {
         let method = find("method").or(method).unwrap_or("GET");
 
         let mut request = Request::new(method.to_owned(), path.to_owned());
-        if let Some(authority) = find("authority") {
-            request = request.authority(authority.to_owned());
-        }
-        let agents = ["user_agent", "user-agent", "http_user_agent"];
-        if let Some(agent) = agents.into_iter().find_map(|name| record.get(name)) {
-            request = request.header("user-agent", agent.to_owned());
-        }
         let source = find("client").or_else(|| find("forwarded_for")?.rsplit(',').next());
         let (client, with_port) = split_port(source.unwrap_or_default().trim());
         if !client.is_empty() {
@@ -169,11 +139,12 @@ impl Fields {
         let logged = |(name, field): &(String, String)| Some((name.clone(), record.get(field)?.to_owned()));
         let told = find("weir").and_then(Told::read);
         let is_own = find("details").is_some_and(|details| details.starts_with(OWN))
-            || told.as_ref().is_some_and(Told::is_refused);
+            || told.as_ref().is_some_and(Told::is_answered);
         // 0 is a client that went away before the answer.
         let status = find("status").and_then(|status| status.parse().ok());
         Ok(Entry {
             time,
+            took: took.filter(|_| !is_own),
             path: path.split(['?', '#']).next().unwrap_or_default().to_owned(),
             client,
             status: status.filter(|status| *status >= 100 && !is_own).unwrap_or(200),
@@ -184,39 +155,36 @@ impl Fields {
     }
 
     /// The names of a line's fields, where the line can be read at all.
-    pub(super) fn names_of(line: &[u8]) -> Vec<String> {
+    pub(super) fn names_of(line: &[u8]) -> String {
         let record = Record::read(line.trim_ascii()).unwrap_or_default();
-        record.names().map(str::to_owned).collect()
+        record.names().collect::<Vec<_>>().join(", ")
     }
+}
+
+/// A duration as gateways write it: whole milliseconds as Envoy, and seconds with a decimal point as nginx.
+fn duration(text: &str) -> Option<SignedDuration> {
+    let took = match text.parse() {
+        Ok(milliseconds) => SignedDuration::from_millis(milliseconds),
+        Err(_) => SignedDuration::try_from_secs_f64(text.parse().ok()?).ok()?,
+    };
+    Some(took).filter(|took| !took.is_negative())
 }
 
 /// A time as gateways write it.
 fn instant(text: &str) -> Option<Timestamp> {
-    if let Ok(time) = text.parse() {
-        return Some(time);
-    }
-    match text.parse::<f64>() {
-        // Seconds, milliseconds, microseconds: by what lies nearest to this century.
-        Ok(number) => {
-            let seconds =
-                [1.0, 1e3, 1e6].into_iter().map(|unit| number / unit).find(|seconds| *seconds < 1e11)?;
-            let since = SignedDuration::try_from_secs_f64(seconds).ok()?;
-            Timestamp::UNIX_EPOCH.checked_add(since).ok()
-        }
-        Err(_) => Timestamp::strptime("%d/%b/%Y:%H:%M:%S %z", text).ok(),
-    }
+    let Ok(number) = text.parse::<f64>() else {
+        return text.parse().or_else(|_| Timestamp::strptime("%d/%b/%Y:%H:%M:%S %z", text)).ok();
+    };
+    // Seconds, milliseconds, microseconds: by what lies nearest to this century.
+    let seconds = [1.0, 1e3, 1e6].into_iter().map(|unit| number / unit).find(|seconds| *seconds < 1e11)?;
+    Timestamp::UNIX_EPOCH.checked_add(SignedDuration::try_from_secs_f64(seconds).ok()?).ok()
 }
 
 /// An address without its port, and with one.
 fn split_port(source: &str) -> (String, String) {
-    if source.parse::<std::net::SocketAddr>().is_ok() {
-        let client = source.rsplit_once(':').map_or(source, |(client, _)| client);
-        return (client.trim_matches(['[', ']']).to_owned(), source.to_owned());
-    }
-    match source.parse::<std::net::IpAddr>() {
-        Ok(address) => (source.to_owned(), std::net::SocketAddr::new(address, 0).to_string()),
-        Err(_) => (source.to_owned(), source.to_owned()),
-    }
+    let address = source.parse().or_else(|_| source.parse().map(|client: IpAddr| SocketAddr::new(client, 0)));
+    let given = |_| (source.to_owned(), source.to_owned());
+    address.map_or_else(given, |address| (address.ip().to_string(), address.to_string()))
 }
 
 #[cfg(test)]
@@ -265,7 +233,7 @@ mod tests {
         let entry = fields.read(line).unwrap();
         assert_eq!((entry.path.as_str(), entry.time.as_millisecond()), ("/x", 1_767_225_601_500));
         let refused = Fields::default().field("uri", "x").unwrap_err();
-        assert!(refused.starts_with("--field uri: expected one of time, method, path, "), "{refused}");
+        assert!(refused.starts_with("--field uri: expected one of time, duration, method, "), "{refused}");
     }
 
     #[test]

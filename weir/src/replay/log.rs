@@ -1,12 +1,14 @@
 //! Access logs, read together and in the order of their time.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
-use std::io::BufRead;
+use std::collections::BinaryHeap;
+use std::fmt;
+use std::io::{self, BufRead};
 use std::path::PathBuf;
 
 use jiff::Timestamp;
 
+use super::doubts::Doubt;
 use super::line::{Entry, Fields, LineError};
 
 /// Bytes of the lines that are held back, so that those which come later in the log can be taken before them.
@@ -22,55 +24,53 @@ const KEPT_SKIPPED: usize = 5;
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// It cannot be read.
-    #[error("{}: {source}", file.display())]
-    Read {
-        /// Its file.
-        file: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
-    /// A line is older than what was replayed already.
+    #[error("{file}: {1}", file = .0.display())]
+    Read(PathBuf, #[source] io::Error),
+    /// A line of a file began at a time that is before the one up to which the log is replayed.
     #[error(
-        "{}: line {line} began at {time}, before {start}, up to which the log is replayed already: \
-         lines are taken in the order of their time within {} MB; sort the log by time first, for example with sort(1)",
-        file.display(),
-        WINDOW >> 20
+        "{file}: line {1} began at {2}, before {3}, up to which the log is replayed already: \
+         lines are taken in the order of their time within {window} MB; sort the log by time first, for example with sort(1)",
+        file = .0.display(), window = WINDOW >> 20
     )]
-    Late {
-        /// The file.
-        file: PathBuf,
-        /// Which line, counted from 1.
-        line: u64,
-        /// When its request began.
-        time: Timestamp,
-        /// When the last replayed request began.
-        start: Timestamp,
-    },
+    Late(PathBuf, u64, Timestamp, Timestamp),
     /// It has too little that can be replayed.
-    #[error("{skipped} of {lines} lines are not requests{}", first.iter().map(|skipped| format!("\n  {skipped}")).collect::<String>())]
-    Skipped {
-        /// How many lines are no requests.
-        skipped: u64,
-        /// How many there are.
-        lines: u64,
-        /// The first of them.
-        first: Vec<Skipped>,
-    },
+    #[error("{0}")]
+    Skipped(Skipped),
     /// It has none.
     #[error("no request in it: it is empty")]
     Empty,
+    /// It does not say who its callers are.
+    #[error(transparent)]
+    Doubt(#[from] Doubt),
 }
 
-/// A line that is not a request.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}: line {line}: {error}", file.display())]
+/// How many lines are no requests, and the first of them.
+#[derive(Debug, Clone, Default)]
 pub struct Skipped {
-    /// The file.
-    pub file: PathBuf,
-    /// Which line, counted from 1.
-    pub line: u64,
-    /// Why.
-    pub error: LineError,
+    skipped: u64,
+    lines: u64,
+    first: Vec<String>,
+}
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} lines are not requests", self.skipped, self.lines)?;
+        self.first.iter().try_for_each(|line| write!(f, "\n  {line}"))
+    }
+}
+
+impl Skipped {
+    /// Whether it is none.
+    pub(super) fn is_none(&self) -> bool {
+        self.skipped == 0
+    }
+
+    fn add(&mut self, file: &std::path::Path, line: u64, error: &LineError) {
+        self.skipped += 1;
+        if self.first.len() < KEPT_SKIPPED {
+            self.first.push(format!("{}: line {line}: {error}", file.display()));
+        }
+    }
 }
 
 /// A file of a log.
@@ -87,54 +87,55 @@ type Held = Reverse<(Timestamp, u64, Box<[u8]>)>;
 
 /// Logs that are read together.
 pub struct Log {
-    fields: Fields,
+    pub(super) fields: Fields,
     sources: Vec<Source>,
     held: BinaryHeap<Held>,
     held_bytes: usize,
     /// When the last request that was taken began.
     start: Timestamp,
-    lines: u64,
-    skipped: u64,
-    first_skipped: Vec<Skipped>,
+    pub(super) skipped: Skipped,
     /// Fields of the first request.
-    names: BTreeSet<String>,
+    pub(super) names: String,
 }
 
-impl std::fmt::Debug for Log {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Log").field("lines", &self.lines).finish_non_exhaustive()
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Log").field("skipped", &self.skipped).finish_non_exhaustive()
     }
 }
 
 impl Log {
-    /// The log of these files.
-    pub fn new(fields: Fields, files: impl IntoIterator<Item = (PathBuf, Box<dyn BufRead>)>) -> Self {
+    /// The log of these files, read as far as lines are held back.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub fn new(
+        fields: Fields,
+        files: impl IntoIterator<Item = (PathBuf, Box<dyn BufRead>)>,
+    ) -> Result<Self, LogError> {
         let source = |(file, reader)| Source { file, reader, lines: 0, last: Timestamp::MIN };
-        Self {
+        let mut log = Self {
             fields,
             sources: files.into_iter().map(source).collect(),
             held: BinaryHeap::new(),
             held_bytes: 0,
             start: Timestamp::MIN,
-            lines: 0,
-            skipped: 0,
-            first_skipped: Vec::new(),
-            names: BTreeSet::new(),
-        }
+            skipped: Skipped::default(),
+            names: String::new(),
+        };
+        log.fill()?;
+        Ok(log)
     }
 
-    /// Reads on until enough lines are held back or the log ends. `seen` is called with each request, and with the bytes of each line.
-    ///
-    /// # Errors
-    /// When a file cannot be read, or a line is too late.
-    pub fn fill(&mut self, mut seen: impl FnMut(Option<&Entry>, usize)) -> Result<(), LogError> {
+    /// Reads on until enough lines are held back or the log ends.
+    fn fill(&mut self) -> Result<(), LogError> {
         let mut line = Vec::new();
         while self.held_bytes < WINDOW {
             let lagging = self.sources.iter_mut().enumerate().min_by_key(|(_, source)| source.last);
             let Some((place, source)) = lagging else { break };
             line.clear();
             let read = source.reader.read_until(b'\n', &mut line);
-            let read = read.map_err(|error| LogError::Read { file: source.file.clone(), source: error })?;
+            let read = read.map_err(|error| LogError::Read(source.file.clone(), error))?;
             if read == 0 {
                 self.sources.remove(place);
                 continue;
@@ -143,40 +144,29 @@ impl Log {
             if line.trim_ascii().is_empty() {
                 continue;
             }
-            self.lines += 1;
+            self.skipped.lines += 1;
             match self.fields.read(&line) {
+                Ok(entry) if entry.time < self.start => {
+                    let (file, line) = (source.file.clone(), source.lines);
+                    return Err(LogError::Late(file, line, entry.time, self.start));
+                }
                 Ok(entry) => {
-                    if entry.time < self.start {
-                        let (file, line) = (source.file.clone(), source.lines);
-                        return Err(LogError::Late { file, line, time: entry.time, start: self.start });
-                    }
                     source.last = entry.time;
                     if self.names.is_empty() {
-                        self.names.extend(Fields::names_of(&line));
+                        self.names = Fields::names_of(&line);
                     }
                     self.held_bytes += line.len() + OVERHEAD;
-                    self.held.push(Reverse((entry.time, self.lines, line.as_slice().into())));
-                    seen(Some(&entry), read);
+                    self.held.push(Reverse((entry.time, self.skipped.lines, line.as_slice().into())));
                 }
-                Err(error) => {
-                    self.skipped += 1;
-                    if self.first_skipped.len() < KEPT_SKIPPED {
-                        let (file, line) = (source.file.clone(), source.lines);
-                        self.first_skipped.push(Skipped { file, line, error });
-                    }
-                    seen(None, read);
-                }
+                Err(error) => self.skipped.add(&source.file, source.lines, &error),
             }
         }
         Ok(())
     }
 
     /// Takes the request that began first.
-    ///
-    /// # Errors
-    /// As [`fill`](Self::fill).
-    pub fn next(&mut self, seen: impl FnMut(Option<&Entry>, usize)) -> Result<Option<Entry>, LogError> {
-        self.fill(seen)?;
+    pub(super) fn next(&mut self) -> Result<Option<Entry>, LogError> {
+        self.fill()?;
         let Some(Reverse((time, _, line))) = self.held.pop() else { return Ok(None) };
         self.held_bytes -= line.len() + OVERHEAD;
         self.start = time;
@@ -187,40 +177,16 @@ impl Log {
     /// When the first request began.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is none, or most lines are no requests.
     pub fn begins(&self) -> Result<Timestamp, LogError> {
-        let first = self.held.peek().map(|Reverse((time, ..))| *time);
-        first.ok_or_else(|| if self.lines == 0 { LogError::Empty } else { self.too_little() })
+        self.is_mostly_read()?;
+        self.held.peek().map(|Reverse((time, ..))| *time).ok_or(LogError::Empty)
     }
 
     /// Refuses a log of which less than half is requests.
-    ///
-    /// # Errors
-    /// Then.
-    pub fn is_mostly_read(&self) -> Result<(), LogError> {
-        if self.skipped > self.lines / 2 { Err(self.too_little()) } else { Ok(()) }
-    }
-
-    fn too_little(&self) -> LogError {
-        LogError::Skipped { skipped: self.skipped, lines: self.lines, first: self.first_skipped.clone() }
-    }
-
-    /// Whether the log is read to its end.
-    #[must_use]
-    pub fn has_ended(&self) -> bool {
-        self.sources.is_empty()
-    }
-
-    /// How many lines are no requests, and the first of them.
-    #[must_use]
-    pub fn skipped(&self) -> (u64, &[Skipped]) {
-        (self.skipped, &self.first_skipped)
-    }
-
-    /// The fields of the first request.
-    #[must_use]
-    pub fn names(&self) -> &BTreeSet<String> {
-        &self.names
+    pub(super) fn is_mostly_read(&self) -> Result<(), LogError> {
+        let Skipped { skipped, lines, .. } = self.skipped;
+        if skipped > lines / 2 { Err(LogError::Skipped(self.skipped.clone())) } else { Ok(()) }
     }
 }
 
@@ -233,7 +199,7 @@ mod tests {
         let file = |(index, text): (usize, &&str)| -> (PathBuf, Box<dyn BufRead>) {
             (index.to_string().into(), Box::new(std::io::Cursor::new(text.to_string())))
         };
-        Log::new(Fields::default(), files.map(file).collect::<Vec<_>>())
+        Log::new(Fields::default(), files.map(file).collect::<Vec<_>>()).unwrap()
     }
 
     fn line(second: u32, path: &str) -> String {
@@ -246,20 +212,22 @@ mod tests {
         let other = [line(2, "/d"), line(0, "/e"), "what\n\n".to_owned()].concat();
         let mut log = log(&[&one, &other]);
         let mut paths = Vec::new();
-        while let Some(entry) = log.next(|_, _| {}).unwrap() {
+        while let Some(entry) = log.next().unwrap() {
             paths.push(entry.path);
         }
         assert_eq!(paths, ["/e", "/a", "/d", "/b", "/c"]);
-        let (skipped, first) = log.skipped();
-        assert_eq!((skipped, first[0].line), (1, 3));
+        let skipped = log.skipped.to_string();
+        assert!(skipped.starts_with("1 of 6 lines are not requests\n  1: line 3: not an"), "{skipped}");
         assert!(log.is_mostly_read().is_ok());
     }
 
     #[test]
     fn a_line_that_comes_too_late_is_refused_by_its_number() {
-        let mut log = log(&[&[line(5, "/a"), line(4, "/b")].concat()]);
+        let mut log = log(&[]);
         log.start = "2026-01-01T00:00:05Z".parse().unwrap();
-        let error = log.next(|_, _| {}).unwrap_err().to_string();
+        let file: Box<dyn BufRead> = Box::new(std::io::Cursor::new([line(5, "/a"), line(4, "/b")].concat()));
+        log.sources.push(Source { file: "0".into(), reader: file, lines: 0, last: Timestamp::MIN });
+        let error = log.next().unwrap_err().to_string();
         assert!(
             error.starts_with("0: line 2 began at 2026-01-01T00:00:04Z, before 2026-01-01T00:00:05Z"),
             "{error}"
@@ -269,9 +237,8 @@ mod tests {
 
     #[test]
     fn a_log_of_which_most_is_not_read_is_refused() {
-        let mut log = log(&[&["x\n", "y\n", &line(5, "/a")].concat()]);
-        log.fill(|_, _| {}).unwrap();
-        let error = log.is_mostly_read().unwrap_err().to_string();
+        let log = log(&[&["x\n", "y\n", &line(5, "/a")].concat()]);
+        let error = log.begins().unwrap_err().to_string();
         assert!(
             error.starts_with("2 of 3 lines are not requests\n  0: line 1: not an access log's line"),
             "{error}"

@@ -1,16 +1,13 @@
 //! A line of an access log, as names and values: JSON, and the text formats of Envoy, Istio, nginx and Apache.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::collections::BTreeMap;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 
 /// The names and values of a line.
 #[derive(Debug, Default)]
 pub(super) struct Record<'l>(Vec<(Cow<'l, str>, Cow<'l, str>)>);
-
-/// A value of JSON as a text; an object, a list and null are none.
-struct Scalar<'l>(Option<Cow<'l, str>>);
 
 impl<'l> Record<'l> {
     /// Reads a line, whatever a container runtime or kubectl has put before it. The error is that of a line of JSON.
@@ -20,11 +17,12 @@ impl<'l> Record<'l> {
         }
         let begin = line.iter().position(|byte| *byte == b'{');
         let Some(json) = begin.and_then(|begin| line.get(begin..)) else {
-            return Err(
-                "neither a JSON object nor a line of Envoy's, Istio's or nginx's text format".to_owned()
-            );
+            return Err("neither a JSON object nor a line of Envoy's, Istio's or nginx's text format".into());
         };
-        let record: Self = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        let values: BTreeMap<Cow<'_, str>, &RawValue> =
+            serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        let values = values.into_iter().filter_map(|(name, value)| Some((name, scalar(value.get())?)));
+        let record = Self(values.collect());
         // Docker's json-file has the line in an object of its own.
         match (record.get("log"), record.get("stream")) {
             (Some(inner), Some("stdout" | "stderr")) => {
@@ -40,7 +38,6 @@ impl<'l> Record<'l> {
         Some(value.as_ref()).filter(|value| !matches!(*value, "" | "-"))
     }
 
-    /// The names in the order of the line.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(name, _)| name.as_ref())
     }
@@ -48,6 +45,16 @@ impl<'l> Record<'l> {
     fn into_owned<'o>(self) -> Record<'o> {
         let owned = |text: Cow<'l, str>| Cow::Owned(text.into_owned());
         Record(self.0.into_iter().map(|(name, value)| (owned(name), owned(value))).collect())
+    }
+}
+
+/// A value of JSON as a text; an object, a list and null are none.
+fn scalar(json: &str) -> Option<Cow<'_, str>> {
+    match json.as_bytes().first()? {
+        b'{' | b'[' | b'n' => None,
+        b'"' if json.contains('\\') => serde_json::from_str(json).ok().map(Cow::Owned),
+        b'"' => Some(json.trim_matches('"').into()),
+        _ => Some(json.into()),
     }
 }
 
@@ -71,10 +78,13 @@ fn text(line: &str) -> Option<Record<'_>> {
         let first = quoted.len().checked_sub(5)?;
         let names = ["x_forwarded_for", "user_agent", "request_id", "authority"];
         fields.extend(names.into_iter().zip(quoted.iter().skip(first).copied()));
-        let details = words.get(2).filter(|_| first > 0);
-        fields.extend(details.map(|details| ("response_code_details", *details)));
-        let client = words.len().checked_sub(3).and_then(|place| words.get(place)).filter(|_| first > 0);
-        fields.extend(client.map(|client| ("downstream_remote_address", *client)));
+        let is_istio = first > 0;
+        fields.extend(words.get(if is_istio { 6 } else { 4 }).map(|took| ("duration", *took)));
+        if is_istio {
+            let client = words.len().checked_sub(3).and_then(|place| words.get(place));
+            fields.extend(client.map(|client| ("downstream_remote_address", *client)));
+            fields.extend(words.get(2).map(|details| ("response_code_details", *details)));
+        }
     }
     Some(Record(fields.into_iter().map(|(name, value)| (name.into(), value.into())).collect()))
 }
@@ -102,74 +112,6 @@ fn values(mut text: &str) -> (Vec<&str>, Vec<&str>) {
     }
 }
 
-impl<'de> Deserialize<'de> for Record<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields;
-
-        impl<'de> Visitor<'de> for Fields {
-            type Value = Record<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a JSON object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Record<'de>, A::Error> {
-                let mut fields = Vec::with_capacity(16);
-                while let Some((name, value)) = map.next_entry::<Scalar<'de>, Scalar<'de>>()? {
-                    fields.push((name.0.unwrap_or_default(), value.0.unwrap_or_default()));
-                }
-                Ok(Record(fields))
-            }
-        }
-
-        deserializer.deserialize_map(Fields)
-    }
-}
-
-impl<'de> Deserialize<'de> for Scalar<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct AnyScalar;
-
-        macro_rules! display {
-            ($($visit:ident $type:ty),*) => {
-                $(fn $visit<E>(self, value: $type) -> Result<Self::Value, E> {
-                    Ok(Scalar(Some(value.to_string().into())))
-                })*
-            };
-        }
-
-        impl<'de> Visitor<'de> for AnyScalar {
-            type Value = Scalar<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a value")
-            }
-
-            display!(visit_bool bool, visit_u64 u64, visit_i64 i64, visit_f64 f64, visit_str &str);
-
-            fn visit_borrowed_str<E>(self, value: &'de str) -> Result<Self::Value, E> {
-                Ok(Scalar(Some(value.into())))
-            }
-
-            fn visit_unit<E>(self) -> Result<Self::Value, E> {
-                Ok(Scalar(None))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-                while list.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Scalar(None))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(Scalar(None))
-            }
-        }
-
-        deserializer.deserialize_any(AnyScalar)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -190,7 +132,7 @@ mod tests {
             let record = Record::read(line.as_bytes()).unwrap();
             let found = ["path", "n", "none", "list", "object", "é"].map(|name| record.get(name));
             assert_eq!(found, [Some("/a"), Some("1.5"), None, None, None, Some("é")], "{line}");
-            assert_eq!(record.names().count(), 6, "{line}");
+            assert_eq!(record.names().collect::<Vec<_>>(), ["n", "path", "é"], "{line}");
         }
         for line in ["", "GET /", "{", "[1]", "[2026-01-01T00:00:00Z] \"", "[x] \"GET\" 200"] {
             assert!(Record::read(line.as_bytes()).is_err(), "{line}");
@@ -199,8 +141,8 @@ mod tests {
 
     #[test]
     fn text_formats_have_the_names_of_their_fields() {
-        let envoy = r#"[2026-01-01T00:00:01.500Z] "GET /a?b HTTP/1.1" 429 - 0 59 2 - "203.0.113.9" "curl/8" "id" "api.test" "-""#;
-        let istio = r#"[2026-01-01T00:00:01.500Z] "GET /a?b HTTP/2" 429 - weir_rate_limited - "-" 0 59 0 - "203.0.113.8" "curl/8" "id" "api.test" "10.0.0.1:80" inbound|80|| 127.0.0.6:1 10.0.0.2:80 203.0.113.9:4000 - default"#;
+        let envoy = r#"[2026-01-01T00:00:01.500Z] "GET /a?b HTTP/1.1" 429 - 0 59 21 - "203.0.113.9" "curl/8" "id" "api.test" "-""#;
+        let istio = r#"[2026-01-01T00:00:01.500Z] "GET /a?b HTTP/2" 429 - weir_rate_limited - "-" 0 59 7 - "203.0.113.8" "curl/8" "id" "api.test" "10.0.0.1:80" inbound|80|| 127.0.0.6:1 10.0.0.2:80 203.0.113.9:4000 - default"#;
         let nginx =
             r#"203.0.113.9 - a b [01/Jan/2026:00:00:01 +0000] "GET /a?b HTTP/1.1" 429 2 "-" "curl/8""#;
         let names = [
@@ -213,12 +155,27 @@ mod tests {
             "authority",
             "remote_addr",
             "downstream_remote_address",
+            "duration",
         ];
         let time = Some("2026-01-01T00:00:01.500Z");
         let rest = [Some("/a?b"), Some("429")];
         let agent = Some("curl/8");
         let rows = [
-            (envoy, [time, None, rest[0], rest[1], Some("203.0.113.9"), agent, Some("api.test"), None, None]),
+            (
+                envoy,
+                [
+                    time,
+                    None,
+                    rest[0],
+                    rest[1],
+                    Some("203.0.113.9"),
+                    agent,
+                    Some("api.test"),
+                    None,
+                    None,
+                    Some("21"),
+                ],
+            ),
             (
                 istio,
                 [
@@ -231,6 +188,7 @@ mod tests {
                     Some("api.test"),
                     None,
                     Some("203.0.113.9:4000"),
+                    Some("7"),
                 ],
             ),
             (
@@ -244,6 +202,7 @@ mod tests {
                     agent,
                     None,
                     Some("203.0.113.9"),
+                    None,
                     None,
                 ],
             ),

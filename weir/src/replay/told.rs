@@ -4,68 +4,48 @@ use std::fmt;
 
 use percent_encoding::percent_decode_str;
 
-/// The filter state `wasm.weir`, read.
+/// The filter state `wasm.weir`, read: its names and values, in its order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Told {
-    /// The outcomes, with commas between them.
-    pub outcome: String,
-    /// The subscriber.
-    pub subscriber: Option<String>,
-    /// The plan.
-    pub plan: Option<String>,
-    /// The class.
-    pub class: Option<String>,
-    /// The quota that had no room.
-    pub quota: Option<String>,
-}
+pub struct Told(Vec<(String, String)>);
 
-/// Outcomes of requests that were refused, or would have been.
-const REFUSED: [&str; 3] = ["limited", "shadow_limited", "not_in_plan"];
+/// Outcomes of requests that were answered by the filter.
+const ANSWERED: [&str; 2] = ["limited", "not_in_plan"];
+
+/// The outcome of a request that would have been.
+pub(super) const SHADOW: &str = "shadow_limited";
 
 impl Told {
     /// Reads the line.
     pub(super) fn read(line: &str) -> Option<Self> {
-        let mut told = Self::default();
-        for word in line.split(' ') {
+        let field = |word: &str| {
             let (name, value) = word.split_once('=')?;
-            let value = percent_decode_str(value).decode_utf8_lossy().into_owned();
-            match name {
-                "outcome" => told.outcome = value,
-                "subscriber" => told.subscriber = Some(value),
-                "plan" => told.plan = Some(value),
-                "class" => told.class = Some(value),
-                "quota" => told.quota = Some(value),
-                _ => {}
-            }
-        }
-        Some(told).filter(|told| !told.outcome.is_empty())
+            Some((name.to_owned(), percent_decode_str(value).decode_utf8_lossy().into_owned()))
+        };
+        let told = Self(line.split(' ').map(field).collect::<Option<_>>()?);
+        told.get("outcome").is_some().then_some(told)
+    }
+
+    /// The subscriber, the plan, the class, or the quota that had no room.
+    pub(super) fn get(&self, name: &str) -> Option<String> {
+        self.0.iter().find(|(field, _)| field == name).map(|(_, value)| value.clone())
     }
 
     /// Whether an outcome is among its own.
     pub(super) fn is(&self, outcome: &str) -> bool {
-        self.outcome.split(',').any(|own| own == outcome)
+        self.get("outcome").is_some_and(|own| own.split(',').any(|own| own == outcome))
     }
 
-    /// Whether the request was refused, or would have been.
-    pub(super) fn is_refused(&self) -> bool {
-        REFUSED.iter().any(|outcome| self.is(outcome))
+    /// Whether the filter answered, in the upstream's place.
+    pub(super) fn is_answered(&self) -> bool {
+        ANSWERED.iter().any(|outcome| self.is(outcome))
     }
 }
 
-/// `limited, subscriber acme, plan free, class standard, quota standard`
+/// `outcome limited, subscriber acme, plan free, class standard, quota standard`
 impl fmt::Display for Told {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.outcome)?;
-        let parts = [
-            ("subscriber", &self.subscriber),
-            ("plan", &self.plan),
-            ("class", &self.class),
-            ("quota", &self.quota),
-        ];
-        parts
-            .iter()
-            .filter_map(|(name, value)| Some((name, value.as_ref()?)))
-            .try_for_each(|(name, value)| write!(f, ", {name} {value}"))
+        let fields: Vec<_> = self.0.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        f.write_str(&fields.join(", "))
     }
 }
 
@@ -77,8 +57,11 @@ mod tests {
     fn the_line_is_read_as_the_filter_writes_it() {
         let told =
             Told::read("outcome=limited,missing_key subscriber=ac%20me%3D class=standard later=1").unwrap();
-        assert_eq!(told.to_string(), "limited,missing_key, subscriber ac me=, class standard");
-        assert!(told.is_refused() && told.is("missing_key") && !told.is("missing"));
+        assert_eq!(
+            told.to_string(),
+            "outcome limited,missing_key, subscriber ac me=, class standard, later 1"
+        );
+        assert!(told.is_answered() && told.is("missing_key") && !told.is("missing"));
         for other in ["", "x", "class=a"] {
             assert_eq!(Told::read(other), None, "{other}");
         }

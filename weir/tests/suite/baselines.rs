@@ -6,19 +6,12 @@ use demo::artifacts::filter_wasm;
 use demo::policy::hash;
 use serde_json::{Value, json};
 
-use crate::weir_in;
+use crate::{replays, weir_in};
 
 fn limits() -> Value {
-    json!({
-        "plans": {"free": {"standard": ["60/minute"], "reports": ["2/minute"]}},
-        "classes": [{"name": "reports", "match": [{"path_prefix": "/reports"}]}],
-        "subscribers": [
-            {"id": "acme", "plan": "free", "keys": [hash("k"), hash("l")]},
-            {"id": "other", "plan": "free", "keys": [hash("m")]},
-        ],
-        "missing_key": {"action": "limit", "quotas": ["3/minute"]},
-        "unknown_key": {"action": "reject"},
-    })
+    let mut limits = replays::limits();
+    limits["unknown_key"] = json!({"action": "reject"});
+    limits
 }
 
 /// Five requests and three reports by acme, five requests by other, and four by an address.

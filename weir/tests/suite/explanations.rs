@@ -56,7 +56,7 @@ fn a_line_that_weir_refused_has_its_own_reason_beside_the_replay_of_the_request_
         "weir":"outcome=limited subscriber=acme plan=free class=standard quota=standard"}"#;
     let (code, out, err) = explain(&["config", "--wasm", "filter.wasm", "--line", line]);
     assert_eq!((code, err.as_str()), (0, ""), "{out}");
-    let expected = "logged        limited, subscriber acme, plan free, class standard, quota standard
+    let expected = "logged        outcome limited, subscriber acme, plan free, class standard, quota standard
 key           header x-key
 plan          free
 quotas        none
@@ -79,7 +79,7 @@ fn what_cannot_be_explained_is_said() {
         (
             &["config", "--wasm", "filter.wasm", "--header", "x-key"],
             2,
-            "error: --header \"x-key\": expected NAME:VALUE",
+            "error: invalid value 'x-key' for '--header <HEADER>': expected NAME:VALUE",
         ),
         (
             &["config", "--wasm", "filter.wasm", "--line", "{}"],

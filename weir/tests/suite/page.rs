@@ -5,7 +5,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use weir::replay::page;
 use zune_png::PngDecoder;
 use zune_png::zune_core::bytestream::ZCursor;
 
@@ -45,10 +44,10 @@ fn written(folder: &Path) -> PathBuf {
             );
         }
     }
-    let (mut summary, _) = replayed(&log, "limiter", 1);
-    summary.notes.push("A <note>.".to_owned());
+    let (mut report, _) = replayed(&log, "limiter");
+    report.notes.push("A <note>.".to_owned());
     let path = folder.join("page.html");
-    fs::write(&path, page(&summary, "Replay of <a day>")).unwrap();
+    fs::write(&path, report.page("Replay of <a day>", 20)).unwrap();
     path
 }
 

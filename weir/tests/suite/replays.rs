@@ -2,20 +2,17 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use demo::artifacts::filter_wasm;
-use demo::clock::eventually;
 use demo::policy::hash;
 use flate2::{Compression, write::GzEncoder};
 use host_sim::{Clock, Host, Module, Plugin};
 use serde_json::{Value, json};
-use weir::replay::{self, Callers, Fields, Log, Outcomes, Side, Summary};
+use weir::replay::{self, Callers, Fields, Log, Report, Side};
 
-use crate::{CONFIGURATION, guests, soak, weir_in};
+use crate::{CONFIGURATION, guests, weir_in};
 
 /// A log of this number of requests, a second apart, to seven paths in turn.
 fn log(lines: usize) -> String {
@@ -33,44 +30,56 @@ fn log(lines: usize) -> String {
     text
 }
 
-/// Replays a log through a guest that counts by itself, with the clock at the log's beginning.
-pub(crate) fn replayed(log: &str, guest: &str, workers: usize) -> (Summary, u64) {
+/// Replays a log through a guest that counts by itself, with the clock at the log's beginning, and returns where the clock stands then.
+pub(crate) fn replayed(log: &str, guest: &str) -> (Report, u64) {
     let config = filter::config::Config::from_json(CONFIGURATION.as_bytes()).unwrap();
     let callers = Callers::new(&config, &Value::Null, None);
     let file: Box<dyn std::io::BufRead> = Box::new(std::io::Cursor::new(log.to_owned()));
-    let mut log = Log::new(Fields::default(), [("access.log".into(), file)]);
-    log.fill(|_, _| {}).unwrap();
-    let clock = Clock::at(log.begins().unwrap());
-    let mut host = Host::builder().workers(workers).clock(clock).log_capacity(10).build();
+    let mut log = Log::new(Fields::default(), [("access.log".into(), file)]).unwrap();
+    let mut host = Host::builder().clock(Clock::at(log.begins().unwrap())).log_capacity(10).build();
     host.load(&Module::compile(guests::guest(guest)).unwrap(), Plugin::default()).unwrap();
-    let side = Side { host, callers: &callers, class_from_log: false };
-    let summary = replay::replay(&side, &mut log, |_, _| {}).unwrap();
-    (summary, side.host.clock().wall().as_secs())
+    let mut sides = [Side::new(host, callers, false)];
+    let report = replay::replay(&mut sides, &mut log).unwrap();
+    (report, sides[0].host.clock().wall().as_secs())
+}
+
+/// The requests of each bar of a page's plot: those that went on, and those that were refused.
+fn bars(page: &str) -> Vec<(u64, u64)> {
+    let titles = page.split("<g><title>").skip(1).map(|rest| rest.split_once("</title>").unwrap().0);
+    let numbers = |title: &str| {
+        let mut words = title.split_once(": ").unwrap().1.split(' ').filter_map(|word| word.parse().ok());
+        (words.next().unwrap(), words.next().unwrap())
+    };
+    titles.map(numbers).collect()
 }
 
 #[test]
 fn a_summary_tells_what_would_have_been_refused() {
     let text = format!("{}oops\n\n{{\"path\":\"/\"}}\n", log(70));
-    let (summary, clock) = replayed(&text, "limiter", 2);
-    assert_eq!(summary.outcomes, Outcomes { forwarded: 35, refused: 35 });
-    assert_eq!(summary.replies.iter().collect::<Vec<_>>(), [(&"429 limited".to_owned(), &35)]);
-    assert_eq!(summary.by("path")[0], ("/0", Outcomes { forwarded: 5, refused: 5 }));
-    assert_eq!(summary.by("client").len(), 3);
-    let minutes: Vec<_> = summary.buckets().iter().map(|bucket| bucket.outcomes.total()).collect();
-    assert_eq!(minutes, [60, 10]);
+    let (report, clock) = replayed(&text, "limiter");
+    let object = report.json();
+    assert_eq!(
+        (&object["requests"], &object["forwarded"], &object["refused"]),
+        (&json!(70), &json!(35), &json!(35))
+    );
+    assert_eq!(column(&object, "answer", "refused"), [("429 limited".to_owned(), 35)]);
+    assert_eq!(object["path"][0], json!({"path": "/0", "requests": 10, "refused": 5}));
+    assert_eq!(column(&object, "client", "requests").len(), 3);
+    let bars = bars(&report.page("", 10));
+    assert_eq!(bars.iter().map(|(forwarded, refused)| forwarded + refused).collect::<Vec<_>>(), [60, 10]);
     assert_eq!(clock, 1_767_312_069, "the clock went on as the log did");
-    let told = summary.text(10);
+    let told = report.text(10);
     for line in ["35 went on, 35 refused (50.0%)", "429 limited", "/0", "203.0.113.0"] {
         assert!(told.contains(line), "{line} in {told}");
     }
 }
 
 #[test]
-fn the_page_has_its_plots_in_it_and_needs_no_network() {
-    let page = replay::page(&replayed(&log(200), "limiter", 2).0, "a <title>");
+fn the_page_has_its_plot_in_it_and_needs_no_network() {
+    let page = replayed(&log(200), "limiter").0.page("a <title>", 10);
     assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"));
     assert!(page.contains("<h1>a &#60;title&#62;</h1>"));
-    assert_eq!(page.matches("<rect class=\"refused\"").count(), 4);
+    assert_eq!(bars(&page).len(), 4);
     for outside in ["http:", "https:", "src=", "href=", "@import", "<script"] {
         assert!(!page.contains(outside), "{outside}");
     }
@@ -85,59 +94,132 @@ fn a_long_log_is_summed_up_within_bounds() {
                 .unwrap();
         }
     }
-    let (summary, _) = replayed(&lines, "limiter", 2);
-    let buckets = summary.buckets();
-    assert!(buckets.len() <= 240, "{}", buckets.len());
-    assert_eq!(buckets.iter().map(|bucket| bucket.outcomes.total()).sum::<u64>(), 28 * 24);
+    let bars = bars(&replayed(&lines, "limiter").0.page("", 10));
+    assert!(bars.len() <= 240, "{}", bars.len());
+    assert_eq!(bars.iter().map(|(forwarded, refused)| forwarded + refused).sum::<u64>(), 28 * 24);
 }
 
 #[test]
-fn the_log_is_dealt_out_to_a_module_that_is_no_limiter_too() {
-    assert_eq!(replayed(&log(3), "phases", 1).0.outcomes, Outcomes { forwarded: 3, refused: 0 });
+fn a_log_is_replayed_through_a_module_that_is_no_limiter_too() {
+    let report = replayed(&log(3), "phases").0.json();
+    assert_eq!((&report["forwarded"], &report["refused"]), (&json!(3), &json!(0)));
 }
 
-/// Most of resident memory that the command may take, in kibibytes.
-const MOST_MEMORY: u64 = 400_000;
+/// How long requests of acme take, and when they begin, in milliseconds; those that take -1 do not say.
+fn timed(field: &str, requests: &[(u64, &str)]) -> String {
+    let line = |(begin, took): &(u64, &str)| {
+        let mut line = json!({"time": format!("2026-01-02T00:00:{:02}.{:03}Z", begin / 1000, begin % 1000), "path": "/links", "key": "k", "status": 200});
+        if !took.is_empty() {
+            line[field] = json!(took);
+        }
+        format!("{line}\n")
+    };
+    requests.iter().map(line).collect()
+}
 
 #[test]
-#[ignore = "one of the long forms: make soak"]
-#[expect(clippy::disallowed_methods, reason = "how long it takes is told, not judged")]
-fn a_million_lines() {
-    const LINES: usize = 1_000_000;
-    let folder = tempfile::tempdir().unwrap();
-    let in_order: Vec<_> = log(LINES).lines().map(str::to_owned).collect();
-    // As they end, and not as they begin.
-    let locally: String =
-        in_order.chunks(5).flat_map(|lines| lines.iter().rev()).map(|line| format!("{line}\n")).collect();
-    fs::write(folder.path().join("limits.json"), CONFIGURATION).unwrap();
-    for (form, log) in [("in order", in_order.join("\n")), ("locally out of order", locally)] {
-        fs::write(folder.path().join("access.log"), log).unwrap();
-        let started = std::time::Instant::now();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
-            .args(["replay", "limits.json", "access.log", "--html", "page.html", "--wasm"])
-            .arg(filter_wasm())
-            .current_dir(folder.path())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let status = format!("/proc/{}/status", child.id());
-        let mut most = 0;
-        let ended = eventually("the replay", Duration::from_secs(600), || {
-            let status = fs::read_to_string(&status).unwrap_or_default();
-            let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.strip_suffix("kB"));
-            most = line.and_then(|kibibytes| kibibytes.trim().parse().ok()).unwrap_or(most);
-            child.try_wait().unwrap()
-        });
-        let took = started.elapsed();
-        let mut out = String::new();
-        child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
-        assert!(ended.unwrap().success() && out.starts_with("1000000 requests, "), "{out}");
-        assert!((1..=MOST_MEMORY).contains(&most), "{most} kB");
-        soak::row(
-            "replay of an access log",
-            format_args!("{LINES} lines, {form}"),
-            format_args!("{took:.1?}, {} MB", most / 1000),
-        );
+fn requests_in_flight_are_judged_by_their_durations_and_those_without_are_stated() {
+    const NONE: &str = "Quotas of requests in flight are not judged: no line says how long its request took (--field duration=NAME names the field).";
+    const SOME: &str = "1 requests are not judged by quotas of requests in flight: their lines do not say how long they took, or Weir refused them when they were logged.";
+    let mut limits = limits();
+    limits["plans"]["free"]["standard"] = json!([{"in_flight": 2}]);
+    let together = [(0, "900"), (100, "1000"), (200, "50"), (950, "100"), (960, "900"), (1200, "1")];
+    let without: Vec<_> = together.iter().map(|(begin, _)| (*begin, "")).collect();
+    let mixed = [(0, "900"), (100, "1000"), (200, ""), (300, "")]
+        .map(|(begin, took)| (begin, if begin == 300 { "5" } else { took }));
+    let refused = timed("duration", &[(0, "900"), (100, "900")])
+        + &timed("duration", &[(200, "0")]).replace(":200,", ":429,\"details\":\"weir_in_flight\",");
+    let shadowed = timed("duration", &together)
+        .replace(":200,", ":200,\"weir\":\"outcome=shadow_limited subscriber=acme\",");
+    //  log, options, requests that are refused, what is stated
+    let rows: [(String, &[&str], u64, &str); 9] = [
+        // The upstream answered them.
+        (shadowed, &[], 2, ""),
+        (timed("duration", &together), &[], 2, ""),
+        (timed("duration_ms", &together), &[], 2, ""),
+        (timed("took", &together), &["--field", "duration=took"], 2, ""),
+        (timed("took", &together), &[], 0, NONE),
+        (timed("duration", &without), &[], 0, NONE),
+        (timed("duration", &mixed), &[], 2, SOME),
+        (refused, &[], 1, SOME),
+        // As nginx, which logs when a request ends, and in seconds.
+        (
+            timed("request_time", &[(900, "0.900"), (1100, "1.000"), (250, "0.050"), (960, "0.010")]),
+            &[],
+            1,
+            "",
+        ),
+    ];
+    for (log, options, refused, stated) in rows {
+        let folder = written(&[("limits.json", &limits.to_string()), ("access.log", &log)]);
+        let arguments = [options, &["--header", "authorization=key", "access.log"]].concat();
+        let (code, report, err) = replay_in(folder.path(), &arguments);
+        assert_eq!((code, &report["refused"]), (0, &json!(refused)), "{log}{report:#}{err}");
+        let found = report["notes"].as_array().unwrap().iter().filter_map(Value::as_str);
+        let found: Vec<_> = found.filter(|note| note.contains("in flight")).collect();
+        assert_eq!(found.concat(), stated, "{log}");
+    }
+}
+
+/// What takes the machine for itself.
+mod alone {
+    use std::fs;
+    use std::io::Read as _;
+    use std::process::{Command, Stdio};
+    use std::time::Duration;
+
+    use demo::artifacts::filter_wasm;
+    use demo::clock::eventually;
+
+    use super::log;
+    use crate::{CONFIGURATION, soak};
+
+    /// Most of resident memory that the command may take, in kibibytes.
+    const MOST_MEMORY: u64 = 400_000;
+
+    const MOST_TIME: Duration = Duration::from_secs(20);
+
+    #[test]
+    #[ignore = "one of the long forms: make soak"]
+    #[expect(clippy::disallowed_methods, reason = "it measures how long the command takes")]
+    fn a_million_lines_take_at_most_20_seconds_and_400_megabytes() {
+        const LINES: usize = 1_000_000;
+        let folder = tempfile::tempdir().unwrap();
+        let in_order: Vec<_> = log(LINES).lines().map(str::to_owned).collect();
+        // As they end, and not as they begin.
+        let locally: String =
+            in_order.chunks(5).flat_map(|lines| lines.iter().rev()).map(|line| format!("{line}\n")).collect();
+        fs::write(folder.path().join("limits.json"), CONFIGURATION).unwrap();
+        for (form, log) in [("in order", in_order.join("\n")), ("locally out of order", locally)] {
+            fs::write(folder.path().join("access.log"), log).unwrap();
+            let started = std::time::Instant::now();
+            let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
+                .args(["replay", "limits.json", "access.log", "--html", "page.html", "--wasm"])
+                .arg(filter_wasm())
+                .current_dir(folder.path())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let status = format!("/proc/{}/status", child.id());
+            let mut most = 0;
+            let ended = eventually("the replay", Duration::from_secs(600), || {
+                let status = fs::read_to_string(&status).unwrap_or_default();
+                let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.strip_suffix("kB"));
+                most = line.and_then(|kibibytes| kibibytes.trim().parse().ok()).unwrap_or(most);
+                child.try_wait().unwrap()
+            });
+            let took = started.elapsed();
+            let mut out = String::new();
+            child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+            assert!(ended.unwrap().success() && out.starts_with("1000000 requests, "), "{out}");
+            assert!((1..=MOST_MEMORY).contains(&most), "{most} kB");
+            assert!(took <= MOST_TIME, "{took:?}");
+            soak::row(
+                "replay of an access log",
+                format_args!("{LINES} lines, {form}"),
+                format_args!("{took:.1?}, {} MB", most / 1000),
+            );
+        }
     }
 }
 
@@ -158,7 +240,7 @@ fn written(files: &[(&str, &str)]) -> tempfile::TempDir {
 }
 
 /// Two keys of acme and one of other, and three requests of each client's address in a minute.
-fn limits() -> Value {
+pub(crate) fn limits() -> Value {
     json!({
         "plans": {"free": {"standard": ["60/minute"], "reports": ["2/minute"]}},
         "classes": [{"name": "reports", "match": [{"path_prefix": "/reports"}]}],
@@ -253,7 +335,7 @@ fn a_caller_is_known_by_its_key_or_the_keys_hash_or_the_subscriber_that_the_filt
             vec![sha256("k"), sha256("k"), sha256("k"), sha256("l"), sha256("m"), sha256("m"), sha256("m")],
             [1, 1],
         ),
-        ("both", vec![sha256("k"), key("k"), key("k"), key("m")], [0, 0]),
+        ("both", vec![sha256("k"), key("k"), key("k"), key("m")], [1, 0]),
         ("subscribers", vec![weir("acme"), weir("acme"), weir("acme"), weir("other")], [1, 0]),
         (
             "masked keys",
@@ -379,7 +461,7 @@ fn logs_of_container_runtimes_and_gzipped_ones_are_read_and_what_is_skipped_is_c
         (prefixed.into_bytes(), 0, json!(7), ""),
         // As logrotate appends.
         ([gzipped(&log[..log.len() / 2]), gzipped(&log[log.len() / 2..])].concat(), 0, json!(7), ""),
-        (format!("{log}[info] starting\n").into_bytes(), 0, json!(7), "1 lines are not requests:"),
+        (format!("{log}[info] starting\n").into_bytes(), 0, json!(7), "1 of 11 lines are not requests"),
         (
             format!("{log}{}", "[info] starting\n".repeat(11)).into_bytes(),
             2,
@@ -446,15 +528,14 @@ fn what_weir_refused_when_it_was_logged_is_answered_by_the_upstream_under_a_high
 #[test]
 fn options_that_do_not_fit_are_refused() {
     let folder = written(&[("limits.json", CONFIGURATION), ("access.log", &log(1))]);
-    let rows: [(&[&str], &str); 5] = [
+    let rows: [(&[&str], &str); 4] = [
         (&["replay", "limits.json"], "no access log beside the configuration limits.json"),
         (&["replay", "limits.json", "no.log"], "error: no.log: "),
         (
             &["replay", "limits.json", "access.log", "--field", "uri=x"],
-            "--field uri: expected one of time, method, path, ",
+            "--field uri: expected one of time, duration, method, ",
         ),
-        (&["replay", "limits.json", "access.log", "--format", "markdown"], "only with --baseline"),
-        (&["replay", "limits.json", "access.log", "--header", "x"], "expected NAME=FIELD"),
+        (&["replay", "limits.json", "access.log", "--header", "x"], "NAME=FIELD for the field"),
     ];
     for (arguments, said) in rows {
         let wasm = ["--wasm", filter_wasm().to_str().unwrap()];

@@ -1,9 +1,10 @@
 //! `weir serve`: the filter in front of an upstream.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -272,6 +273,36 @@ fn an_interrupt_lets_requests_in_progress_end() {
     assert_eq!(request.join().unwrap().status(), 200);
     serving.says(" /slow ");
     assert!(serving.ends().success());
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_ends_it_quietly() {
+    let folder = folder(&limits("1000000/hour"));
+    let upstream = Server::start(|_| answer(200)).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["serve", "limits.json", "--listen", "127.0.0.1:0", "--admin", "off", "--workers", "1"])
+        .args(["--upstream", &format!("http://{}", upstream.address()), "--wasm"])
+        .arg(filter_wasm())
+        .current_dir(folder.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let address = said.find_map(|line| line.strip_prefix("serving http://")?.split_once(',')?.0.parse().ok());
+    let client = Client::to(address.unwrap()).unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    client.send(&get("/seen").key(KEY)).unwrap();
+    lines.read_line(&mut line).unwrap();
+    assert!(line.contains(" /seen "), "{line}");
+    drop(lines);
+    assert_eq!(client.send(&get("/unseen").key(KEY)).unwrap().status(), 200);
+    let ended = eventually("its end", PATIENCE, || child.try_wait().unwrap());
+    if ended.is_err() {
+        child.kill().unwrap();
+    }
+    assert_eq!((ended.unwrap().code(), said.collect::<Vec<_>>()), (Some(0), Vec::<String>::new()));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use host_sim_cli::gateway::Ended;
 use jiff::Timestamp;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::decision::Decision;
 
@@ -35,7 +35,7 @@ pub(super) fn text(ended: &Ended, decision: &Decision) -> String {
 }
 
 /// Subscriber, plan, class, what remains of each quota, and the outcomes.
-fn facts(decision: &Decision) -> [String; 5] {
+pub(super) fn facts(decision: &Decision) -> [String; 5] {
     let fields = decision.fields();
     let field = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or(NONE).to_owned();
     let list = |name: &str| fields.get(name).and_then(Value::as_array).into_iter().flatten();
@@ -45,21 +45,15 @@ fn facts(decision: &Decision) -> [String; 5] {
     [field("subscriber"), field("plan"), field("class"), joined(quotas), joined(outcomes)]
 }
 
-/// The same, for the page of requests.
-pub(super) fn cells(decision: &Decision) -> Vec<String> {
-    facts(decision).to_vec()
-}
-
 /// The request beside the fields of the decision.
 pub(super) fn json(ended: &Ended, decision: &Decision) -> Value {
-    let request: [(&str, Value); 4] = [
-        ("time", time(ended).map(|time| format!("{time:.3}")).into()),
-        ("method", ended.method.clone().into()),
-        ("path", path(ended).into()),
-        ("status", ended.status.into()),
-    ];
-    let request = request.into_iter().map(|(name, value)| (name.to_owned(), value));
-    Value::Object(request.chain(decision.fields().clone()).collect::<Map<_, _>>())
+    let mut fields = decision.fields().clone();
+    let time = time(ended).map(|time| format!("{time:.3}"));
+    fields.insert("time".to_owned(), time.into());
+    fields.insert("method".to_owned(), ended.method.clone().into());
+    fields.insert("path".to_owned(), path(ended).into());
+    fields.insert("status".to_owned(), ended.status.into());
+    Value::Object(fields)
 }
 
 /// The query is left out: it may have a key.

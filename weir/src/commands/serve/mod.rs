@@ -5,7 +5,7 @@ mod line;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
+use std::sync::Arc;
 
 use clap::Args;
 use host_sim::{Clock, Host, LogLevel};
@@ -15,12 +15,13 @@ use host_sim_cli::setup;
 use host_sim_cli::stop::Stop;
 use host_sim_cli::watch::Files;
 use http::Uri;
+use tokio::sync::Notify;
 
 use super::check::{summary, warnings};
 use crate::decision::Decision;
 use crate::filter::{Filter, Ready, not_loaded};
 use crate::keys::Keys;
-use crate::output::{Format, print, say};
+use crate::output::{self, Format, say};
 
 /// Serves the filter in front of an upstream, and prints a line for each decision
 ///
@@ -28,7 +29,8 @@ use crate::output::{Format, print, say};
 /// remaining units and the limit of each quota, and the outcome unless the request was simply allowed. `-` marks a value that does
 /// not apply. Lines go to standard output, and all else to standard error. A changed FILE is reloaded; if the filter refuses it,
 /// the previous configuration keeps running. The admin address has /ready, /stats, /stats/prometheus and /requests, the last 100
-/// requests with their decisions, headers and bodies. SIGINT (Ctrl-C) and SIGTERM end the command after the requests in progress, and a second one at once. Exit code
+/// requests with their decisions, headers and bodies. SIGINT (Ctrl-C), SIGTERM and a closed
+/// standard output end the command after the requests in progress, and a second signal at once. Exit code
 /// 0 then, 1 if the filter refuses FILE, 2 if a file cannot be read or an address is in use.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -48,7 +50,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
     /// The address of /ready, /stats and /requests, or off
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9901")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9901", value_parser = admin)]
     admin: Admin,
     /// Number of worker threads [default: number of CPUs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
@@ -62,18 +64,13 @@ pub(crate) struct Serve {
 }
 
 /// An admin address, or none.
-#[derive(Debug, Clone, Copy)]
-struct Admin(Option<SocketAddr>);
+type Admin = Option<SocketAddr>;
 
-impl FromStr for Admin {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "off" {
-            return Ok(Self(None));
-        }
-        text.parse().map(|address| Self(Some(address))).map_err(|error| format!("{error}, nor \"off\""))
+fn admin(text: &str) -> Result<Admin, String> {
+    if text == "off" {
+        return Ok(None);
     }
+    text.parse().map(Some).map_err(|error| format!("{error}, nor \"off\""))
 }
 
 impl Serve {
@@ -87,8 +84,8 @@ impl Serve {
         // Signals are caught from before the first connection on, so that none ends the process unasked.
         let mut stop = Stop::new()?;
         // As the files are before they are read: what changes after that is read again.
-        let mut files = Files::new(vec![self.file.clone(), self.filter.module()?]);
-        let mut documents = self.filter.keys.clone().map(|file| Files::new(vec![file]));
+        let files = [self.file.clone(), self.filter.module()?];
+        let mut files = Files::new(files.into_iter().chain(self.filter.keys.clone()).collect());
 
         let ready = self.filter.ready(&self.file, true)?;
         let keys = self.filter.keys(&ready.config)?;
@@ -99,13 +96,14 @@ impl Serve {
             let message = format!("--keys and --cluster both give cluster {:?}", &*directory.cluster);
             return Err(Failure::Unusable(message));
         }
-        let recent = recent(self.format);
+        let unread = Arc::new(Notify::new());
+        let recent = recent(self.format, Arc::clone(&unread));
         let host = self.host(&ready, keys.as_ref(), recent.clone());
         let (workers, upstream) = (host.workers(), self.upstream.clone());
         let options = Options {
             listen: self.listen,
             clusters,
-            admin: self.admin.0,
+            admin: self.admin,
             recent: Some(recent),
             ..Options::new(self.upstream.clone())
         };
@@ -126,7 +124,8 @@ impl Serve {
         }
         tokio::select! {
             () = stop.wait() => say("stopping after the requests in progress"),
-            () = self.follow(&mut files, documents.as_mut(), ready, keys.as_ref(), &mut gateway) => {}
+            () = unread.notified() => {}
+            () = self.follow(&mut files, ready, keys.as_ref(), &mut gateway) => {}
         }
         gateway.shutdown_unless(&mut stop).await;
         Ok(())
@@ -151,31 +150,18 @@ impl Serve {
             .build()
     }
 
-    /// Loads the files again whenever they change.
-    async fn follow(
-        &self,
-        files: &mut Files,
-        mut documents: Option<&mut Files>,
-        mut ready: Ready,
-        keys: Option<&Keys>,
-        gateway: &mut Gateway,
-    ) {
+    /// Loads the files again whenever one of them changes.
+    async fn follow(&self, files: &mut Files, mut ready: Ready, keys: Option<&Keys>, gateway: &mut Gateway) {
         loop {
-            let document = async {
-                match documents.as_deref_mut() {
-                    Some(documents) => documents.changed().await,
-                    None => std::future::pending().await,
+            files.changed().await;
+            match self.load(gateway) {
+                Ok(new) => {
+                    ready = new;
+                    say(format_args!("{} reloaded\n{}", self.file.display(), summary(&ready.config)));
                 }
-            };
-            tokio::select! {
-                () = files.changed() => match self.load(gateway) {
-                    Ok(new) => {
-                        ready = new;
-                        say(format_args!("{} reloaded\n{}", self.file.display(), summary(&ready.config)));
-                    }
-                    Err(failure) => say(format_args!("Reload failed; still running the previous configuration: {failure}")),
-                },
-                () = document => {}
+                Err(failure) => {
+                    say(format_args!("Reload failed; still running the previous configuration: {failure}"));
+                }
             }
             // A new configuration may know others of the keys.
             match (keys, self.filter.keys(&ready.config)) {
@@ -202,8 +188,8 @@ impl Serve {
 /// What the page of requests shows in its columns.
 const COLUMNS: [&str; 5] = ["subscriber", "plan", "class", "quotas", "outcome"];
 
-/// Prints the decisions of each request that has ended.
-fn recent(format: Format) -> Recent {
+/// Prints the decisions of each request that has ended, and says when nobody reads them any more.
+fn recent(format: Format, unread: Arc<Notify>) -> Recent {
     let decisions = |ended: &Ended| {
         let lines = ended.log.iter().map(|line| Decision::read(&line.message));
         lines.flatten().collect::<Vec<_>>()
@@ -214,9 +200,13 @@ fn recent(format: Format) -> Recent {
                 Format::Json => line::json(ended, &decision).to_string(),
                 Format::Text => line::text(ended, &decision),
             };
-            // Serving goes on when nobody reads.
-            let _unread = print(line);
+            // Serving goes on when a file cannot take more.
+            if let Ok(false) = output::line(line) {
+                unread.notify_one();
+            }
         }
     });
-    recent.columns(&COLUMNS, move |ended| decisions(ended).last().map(line::cells).unwrap_or_default())
+    recent.columns(&COLUMNS, move |ended| {
+        decisions(ended).last().map(|last| line::facts(last).to_vec()).unwrap_or_default()
+    })
 }
