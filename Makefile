@@ -106,10 +106,11 @@ push-backend: image-backend ## push the backend's image, REF=registry.example.co
 push-ledger: image-ledger ## push the ledger's image, REF=registry.example.com/weir/ledger:0.1.0
 	@$(push) target/image/ledger "$(REF)"
 
-.PHONY: manifests
-manifests: image ## write the Kubernetes manifests with the image's digest to target/manifests; REF and LEDGER_REF are what was pushed
-	@scripts/image.sh manifests target/image/filter target/manifests envoy/istio envoy/envoy-gateway envoy/fleet/kubernetes \
-		$(if $(REF),--reference "$(REF)") $(if $(LEDGER_REF),--ledger-reference "$(LEDGER_REF)")
+.PHONY: chart
+chart: check-image ## lint the Helm chart and write its renderings to tests/data/chart, after a change of it
+	@scripts/chart.sh lint
+	@rm -rf tests/data/chart
+	@scripts/chart.sh tests/data/chart
 
 .PHONY: test
 test: check-test wasm ## run every test: unit, simulator, a real Envoy; says which part runs and how long each took
@@ -204,7 +205,7 @@ target/tools/bin/cargo-fuzz:
 	$(CARGO) install --locked --quiet cargo-fuzz --version $(CARGO_FUZZ_VERSION) --root target/tools
 
 .PHONY: schema
-schema: ## write docs/schema.json and the configuration reference, after a change of the code
+schema: ## write docs/schema.json, the configuration reference and the schema of the chart's values, after a change of the code
 	@$(CARGO) run --quiet --locked --package docs-generator
 
 .PHONY: book

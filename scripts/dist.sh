@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Writes what is released for this machine's architecture to dist/: the module, the programs, the images, the book, the bills of
+# Writes what is released for this machine's architecture to dist/: the module, the programs, the images, the chart, the book, the bills of
 # materials, VERSION and SHA256SUMS.
+#
+# IMAGES, such as registry.example.com/weir, is where the images of this release are: the chart and the page Install name it.
 #
 #   scripts/dist.sh            builds everything
 #   scripts/dist.sh MODULE     takes the module from a file, so that releases for several machines have the same one
@@ -39,6 +41,12 @@ new=$OUT.new
 rm -rf "$new"
 mkdir -p "$new"
 
+# Puts the place of the images into a file.
+name_images() {
+    sed "s|registry\.example\.com/weir|${IMAGES:-registry.example.com/weir}|g" "$1" >"$1.new"
+    mv "$1.new" "$1"
+}
+
 step "1/6 filter.wasm"
 module=${1-}
 if [ -z "$module" ]; then
@@ -64,7 +72,10 @@ for program in "${PROGRAMS[@]}"; do
     cp "${CARGO_TARGET_DIR:-target}/$HOST/release/$program" "$new/"
 done
 
-step "3/6 images"
+step "3/6 images and the chart"
+# Its links become files.
+cp -RL envoy/chart "$new/chart"
+name_images "$new/chart/values.yaml"
 scripts/image.sh filter "$new/filter.wasm" "$new/images/filter"
 if [ "$(uname)" = Linux ]; then
     scripts/image.sh backend "$new/backend" "$new/images/backend"
@@ -73,6 +84,7 @@ fi
 
 step "4/6 the book"
 mdbook build docs --dest-dir "$PWD/$new/book"
+name_images "$new/book/install.html"
 
 step "5/6 bills of materials"
 scripts/bills-of-materials.sh "$new/sbom" filter "${PACKAGES[@]}"

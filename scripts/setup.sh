@@ -148,4 +148,5 @@ if [ "$purpose" = soak ] || [ "$purpose" = test ]; then
     scripts/node.sh >/dev/null
     scripts/go.sh >/dev/null
     scripts/valkey.sh >/dev/null
+    [ "$purpose" = test ] || scripts/helm.sh >/dev/null
 fi

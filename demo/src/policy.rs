@@ -27,6 +27,16 @@ pub fn yaml(path: &str) -> anyhow::Result<Value> {
     serde_saphyr::from_str(&text).with_context(|| format!("{} is no YAML", path.display()))
 }
 
+/// The documents of a YAML file of the repository.
+///
+/// # Errors
+/// When it cannot be read as YAML.
+pub fn documents(path: &str) -> anyhow::Result<Vec<Value>> {
+    let path = artifacts::root().join(path);
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_saphyr::from_multiple(&text).with_context(|| format!("{} is no YAML", path.display()))
+}
+
 /// The filter among the bootstrap's HTTP filters, whatever a control plane has made of its name.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-"""OCI images of the filter, the backend and the ledger: writes, pushes and pulls them, and puts what was pushed into manifests.
+"""OCI images of the filter, the backend and the ledger: writes, pushes and pulls them.
 
 An image is one manifest with one layer, in an OCI layout folder. The same input gives the same bytes.
 """
@@ -35,10 +35,6 @@ NOBODY = 65532
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VERSION = re.search(r'^version = "(.+)"', (ROOT / "Cargo.toml").read_text(), re.MULTILINE).group(1)
-# What the manifests of the repository name, and `manifests` replaces.
-PLACEHOLDER_IMAGE = f"registry.example.com/weir/filter:{VERSION}"
-PLACEHOLDER_DIGEST = "0" * 64
-PLACEHOLDER_LEDGER = f"registry.example.com/weir/ledger:{VERSION}"
 
 
 class Tar:
@@ -220,28 +216,6 @@ def pull(arguments):
     print(f"pulled {layout_digest(arguments.layout)}")
 
 
-def manifests(arguments):
-    digest = layout_digest(arguments.layout).removeprefix("sha256:")
-    shutil.rmtree(arguments.out, ignore_errors=True)
-    replaced = {
-        PLACEHOLDER_IMAGE: arguments.reference or PLACEHOLDER_IMAGE,
-        PLACEHOLDER_DIGEST: digest,
-        PLACEHOLDER_LEDGER: arguments.ledger_reference or PLACEHOLDER_LEDGER,
-    }
-    for folder in arguments.folders:
-        for source in sorted(folder.glob("**/*.yaml")):
-            # Helm reads these from where they are.
-            if source.name.endswith("values.yaml"):
-                continue
-            text = source.read_text()
-            for placeholder, value in replaced.items():
-                text = text.replace(placeholder, value)
-            target = arguments.out / source.relative_to("envoy")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text)
-    print(f"wrote {arguments.out}, with {replaced[PLACEHOLDER_IMAGE]}, sha256:{digest} and {replaced[PLACEHOLDER_LEDGER]}")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     commands = parser.add_subparsers(required=True)
@@ -265,10 +239,6 @@ def main():
         command("pull", pull, ("reference", str), ("layout", path)),
     ):
         transfer.add_argument("--plain-http", action="store_true", help="reach the registry without TLS")
-    writing = command("manifests", manifests, ("layout", path), ("out", path))
-    writing.add_argument("folders", type=path, nargs="+")
-    writing.add_argument("--reference", help="where the filter's image was pushed")
-    writing.add_argument("--ledger-reference", help="where the ledger's image was pushed, with or without its digest")
     arguments = parser.parse_args()
     try:
         arguments.run(arguments)

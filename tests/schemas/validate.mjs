@@ -18,12 +18,16 @@ const YAML = createRequire(path.join(packages, "index.js"))("yaml");
 
 const WASM_PLUGIN = "extensions.istio.io/v1alpha1 WasmPlugin";
 const MODELS = {
+    "v1 ConfigMap": "kubernetes-models/v1/ConfigMap",
     "v1 Namespace": "kubernetes-models/v1/Namespace",
     "v1 Service": "kubernetes-models/v1/Service",
     "apps/v1 Deployment": "kubernetes-models/apps/v1/Deployment",
     "networking.k8s.io/v1 NetworkPolicy": "kubernetes-models/networking.k8s.io/v1/NetworkPolicy",
     "policy/v1 PodDisruptionBudget": "kubernetes-models/policy/v1/PodDisruptionBudget",
+    "monitoring.coreos.com/v1 PodMonitor": "@kubernetes-models/prometheus-operator/monitoring.coreos.com/v1/PodMonitor",
+    "monitoring.coreos.com/v1 PrometheusRule": "@kubernetes-models/prometheus-operator/monitoring.coreos.com/v1/PrometheusRule",
     "networking.istio.io/v1 DestinationRule": "@kubernetes-models/istio/networking.istio.io/v1/DestinationRule",
+    "networking.istio.io/v1alpha3 EnvoyFilter": "@kubernetes-models/istio/networking.istio.io/v1alpha3/EnvoyFilter",
     "networking.istio.io/v1 ServiceEntry": "@kubernetes-models/istio/networking.istio.io/v1/ServiceEntry",
     "security.istio.io/v1 PeerAuthentication": "@kubernetes-models/istio/security.istio.io/v1/PeerAuthentication",
     [WASM_PLUGIN]: "@kubernetes-models/istio/extensions.istio.io/v1alpha1/WasmPlugin",
@@ -31,7 +35,7 @@ const MODELS = {
     "gateway.networking.k8s.io/v1 GatewayClass": "@kubernetes-models/gateway-api/gateway.networking.k8s.io/v1/GatewayClass",
     "gateway.networking.k8s.io/v1 HTTPRoute": "@kubernetes-models/gateway-api/gateway.networking.k8s.io/v1/HTTPRoute",
 };
-for (const kind of ["ClientTrafficPolicy", "EnvoyExtensionPolicy", "EnvoyPatchPolicy", "EnvoyProxy"]) {
+for (const kind of ["BackendTrafficPolicy", "ClientTrafficPolicy", "EnvoyExtensionPolicy", "EnvoyPatchPolicy", "EnvoyProxy"]) {
     MODELS[`gateway.envoyproxy.io/v1alpha1 ${kind}`] = `@kubernetes-models/envoy-gateway/gateway.envoyproxy.io/v1alpha1/${kind}`;
 }
 

@@ -9,6 +9,7 @@ pub use demo::{client, clock, envoy, exchange, ledger, policy, process, receiver
 pub mod artifacts;
 pub mod backend;
 pub mod bench;
+pub mod chart;
 pub mod collector;
 pub mod compose;
 pub mod differential;
@@ -18,6 +19,7 @@ pub mod grpc;
 pub mod key_list;
 pub mod mesh;
 pub mod operators;
+pub mod page;
 pub mod plain;
 pub mod ratelimit;
 pub mod raw;

@@ -10,12 +10,15 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::artifacts;
+use crate::chart::rendered;
 use crate::envoy::{self, Envoy, Setup, Updates};
 use crate::policy::{self, HTTP_FILTERS, Policy};
 use crate::server::{Response, Server};
 
 const CONNECTION_MANAGER: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config";
+/// The directory's cluster of `envoy/envoy.yaml`, and the one that the chart makes.
 const DIRECTORY: &str = "backend-internal";
+const CHARTS_DIRECTORY: &str = "weir-directory";
 
 /// A proxy that a control plane has configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,31 +36,22 @@ pub enum Proxy {
 }
 
 impl Proxy {
-    /// What was generated, and the configuration of the manifest from which it was.
+    /// What was generated, and the configuration of the rendering from which it was.
     fn generated(self) -> anyhow::Result<(Value, Value)> {
-        let (data, part, manifest, configuration) = match self {
-            Self::IngressGateway => (
-                "istio.json",
-                "ingress-gateway",
-                "istio/trafficextension/ingress-gateway.yaml",
-                "/spec/wasm/pluginConfig",
-            ),
-            Self::Sidecar | Self::SidecarInternal => (
-                "istio.json",
-                if self == Self::Sidecar { "sidecar" } else { "sidecar-internal" },
-                "istio/trafficextension/sidecar.yaml",
-                "/spec/wasm/pluginConfig",
-            ),
-            Self::Waypoint => {
-                ("istio.json", "waypoint", "istio/trafficextension/waypoint.yaml", "/spec/wasm/pluginConfig")
-            }
-            Self::EnvoyGateway => {
-                ("envoy-gateway.json", "gateway", "envoy-gateway/policy.yaml", "/spec/wasm/0/config")
-            }
+        let (data, part, rendering) = match self {
+            Self::IngressGateway => ("istio.json", "ingress-gateway", "istio-ingress-gateway"),
+            Self::Sidecar => ("istio.json", "sidecar", "istio-sidecar"),
+            Self::SidecarInternal => ("istio.json", "sidecar-internal", "istio-sidecar"),
+            Self::Waypoint => ("istio.json", "waypoint", "istio-waypoint"),
+            Self::EnvoyGateway => ("envoy-gateway.json", "gateway", "envoy-gateway"),
+        };
+        let (kind, configuration) = match self {
+            Self::EnvoyGateway => ("EnvoyExtensionPolicy", "/spec/wasm/0/config"),
+            _ => ("TrafficExtension", "/spec/wasm/pluginConfig"),
         };
         let generated = policy::yaml(&format!("tests/data/{data}"))?[part].take();
-        let manifest = policy::yaml(&format!("envoy/{manifest}"))?;
-        let configuration = manifest.pointer(configuration).context("no configuration")?;
+        let document = rendered(rendering, kind)?;
+        let configuration = document.pointer(configuration).context("no configuration")?;
         Ok((generated, configuration.clone()))
     }
 }
@@ -159,7 +153,7 @@ fn complete_envoy_gateway(bootstrap: &mut Value) -> anyhow::Result<()> {
     remote["http_uri"]["uri"] = json!("http://modules/filter.wasm");
     remote["sha256"] = json!(digest);
 
-    let proxy = policy::yaml("envoy/envoy-gateway/envoy-proxy.yaml")?;
+    let proxy = rendered("envoy-gateway", "EnvoyProxy")?;
     let patches =
         proxy.pointer("/spec/bootstrap/jsonPatches").and_then(Value::as_array).context("no patches")?;
     let added = |path: &str| {
@@ -168,11 +162,18 @@ fn complete_envoy_gateway(bootstrap: &mut Value) -> anyhow::Result<()> {
     };
     bootstrap["stats_config"] =
         json!({"use_all_default_tags": true, "stats_tags": added("/stats_config/stats_tags/-")});
-    let directory = envoy::cluster_address(bootstrap, DIRECTORY)?.clone();
+    // Its name is that of the chart, or of the case's own configuration.
+    let name = [CHARTS_DIRECTORY, DIRECTORY].into_iter().find(|name| envoy::cluster(bootstrap, name).is_ok());
+    let name = name.context("no cluster of a directory")?;
+    let directory = envoy::cluster_address(bootstrap, name)?.clone();
     let clusters = bootstrap.pointer_mut("/static_resources/clusters").and_then(Value::as_array_mut);
     let clusters = clusters.context("no clusters")?;
-    clusters.retain(|cluster| cluster["name"] != DIRECTORY);
-    clusters.extend(added("/static_resources/clusters/-"));
+    clusters.retain(|cluster| cluster["name"] != name);
+    for mut cluster in added("/static_resources/clusters/-") {
+        cluster["name"] = json!(name);
+        cluster["load_assignment"]["cluster_name"] = json!(name);
+        clusters.push(cluster);
+    }
     let modules = modules.address();
     clusters.push(json!({
         "name": "wasm_cluster",
@@ -180,7 +181,7 @@ fn complete_envoy_gateway(bootstrap: &mut Value) -> anyhow::Result<()> {
             "socket_address": {"address": modules.ip(), "port_value": modules.port()},
         }}}]}]},
     }));
-    *envoy::cluster_address(bootstrap, DIRECTORY)? = directory;
+    *envoy::cluster_address(bootstrap, name)? = directory;
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! A configuration of the filter, read from whatever holds it and checked by the filter's own parser.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::path::Path;
 
 use envoy_config::places::{Place, place};
@@ -134,7 +135,9 @@ fn mistakes(first: ConfigError, text: &[u8], configuration: &[u8]) -> Vec<Mistak
         if follows || mistakes.len() == MOST {
             return mistakes;
         }
-        let hint = given.pointer(&pointer).and_then(Value::as_str).and_then(meant);
+        let hint = given.pointer(&pointer).and_then(Value::as_str).and_then(|text| {
+            text.parse().ok().map(|address: Ipv6Addr| format!("\"[{address}]\"")).or_else(|| meant(text))
+        });
         let hint = hint.map(|form| format!("; write {form}")).unwrap_or_default();
         let place = place(text, configuration, &pointer);
         let is_mended = mend(&mut mended, &pointer, mistakes.len());

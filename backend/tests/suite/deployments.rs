@@ -88,8 +88,6 @@ fn every_file_sends_requests_to_the_ports_at_which_the_services_listen() {
     const LISTENS: &str = r#"LISTEN(?:=|: "?|` \| `)(?:[\d.]+|\[::\]):(\d+)"#;
     const BOTH: [&str; 2] = [PUBLIC, INTERNAL];
     const ALL: [&str; 3] = [PUBLIC, INTERNAL, LEDGER];
-    const CLUSTER: &str = r"\|(\d+)\|\w*\|backend-internal\.";
-    const LEDGERS_CLUSTER: &str = r"\|(\d+)\|\w*\|ledger\.";
     //  file, what is around a port in it, the ports
     let table: &[(&str, &str, &[&str])] = &[
         ("backend/systemd/weir-backend.service", LISTENS, &BOTH),
@@ -106,22 +104,9 @@ fn every_file_sends_requests_to_the_ports_at_which_the_services_listen() {
         ("envoy/prometheus/prometheus.yaml", r"(?s)job_name: backend\n.*?:(\d+)\]", &[INTERNAL]),
         ("envoy/envoy-gateway/gateway.yaml", r"name: backend\n +port: (\d+)", &[PUBLIC]),
         ("envoy/envoy-gateway/services.yaml", r"(?s)app: backend\n.*?port: (\d+)", &BOTH),
-        ("envoy/envoy-gateway/envoy-proxy.yaml", r"backend-internal\S+, port_value: (\d+)", &[INTERNAL]),
         ("envoy/istio/services.yaml", r"(?s)app: backend\n.*?port: (\d+)", &BOTH),
-        ("envoy/istio/trafficextension/gateway-api.yaml", CLUSTER, &[INTERNAL]),
-        ("envoy/istio/trafficextension/ingress-gateway.yaml", CLUSTER, &[INTERNAL]),
-        ("envoy/istio/trafficextension/sidecar.yaml", CLUSTER, &[INTERNAL]),
-        (
-            "envoy/istio/trafficextension/sidecar.yaml",
-            r"- mode: SERVER\n +ports:\n +- number: (\d+)",
-            &[PUBLIC],
-        ),
-        ("envoy/istio/trafficextension/waypoint.yaml", CLUSTER, &[INTERNAL]),
-        ("envoy/istio/wasmplugin/gateway-api.yaml", CLUSTER, &[INTERNAL]),
-        ("envoy/istio/wasmplugin/ingress-gateway.yaml", CLUSTER, &[INTERNAL]),
-        ("envoy/istio/wasmplugin/sidecar.yaml", CLUSTER, &[INTERNAL]),
-        ("envoy/istio/wasmplugin/sidecar.yaml", r"- mode: SERVER\n +ports:\n +- number: (\d+)", &[PUBLIC]),
-        ("envoy/istio/wasmplugin/waypoint.yaml", CLUSTER, &[INTERNAL]),
+        ("envoy/chart/examples/istio-sidecar.yaml", r"ports: \[(\d+)\]", &[PUBLIC]),
+        ("envoy/chart/values.yaml", r"port: (\d+)", &[INTERNAL, LEDGER]),
         ("backend/src/command/arguments.rs", r#"_LISTEN", default_value = "[\d.]+:(\d+)"#, &BOTH),
         ("ledger/src/options.rs", r#"WEIR_LEDGER_LISTEN", default_value = "[\d.]+:(\d+)"#, &[LEDGER]),
         // The ledgers' and the backend's.
@@ -135,20 +120,15 @@ fn every_file_sends_requests_to_the_ports_at_which_the_services_listen() {
         ("envoy/fleet/prometheus.yaml", r"ledger-\d:(\d+)", &[LEDGER; 2]),
         ("envoy/fleet/systemd/weir-ledger.service", LISTENS, &[LEDGER; 2]),
         (
-            "envoy/fleet/kubernetes/ledger.yaml",
+            "envoy/chart/templates/ledger.yaml",
             r#"_LISTEN\n(?: +#.*\n)? +value: "\[::\]:(\d+)"#,
             &[LEDGER, "9083"],
         ),
         (
-            "envoy/fleet/kubernetes/ledger.yaml",
+            "envoy/chart/templates/ledger.yaml",
             r"[pP]ort: (\d+)",
             &[LEDGER, "9083", LEDGER, LEDGER, LEDGER, "15008", "9083"],
         ),
-        ("envoy/fleet/patches/trafficextension.yaml", LEDGERS_CLUSTER, &[LEDGER]),
-        ("envoy/fleet/patches/trafficextension-waypoint.yaml", LEDGERS_CLUSTER, &[LEDGER]),
-        ("envoy/fleet/patches/wasmplugin.yaml", LEDGERS_CLUSTER, &[LEDGER]),
-        ("envoy/fleet/patches/wasmplugin-waypoint.yaml", LEDGERS_CLUSTER, &[LEDGER]),
-        ("envoy/fleet/patches/envoyproxy.yaml", r"ledger-replicas\S+, port_value: (\d+)", &[LEDGER]),
     ];
     for (file, pattern, expected) in table {
         let text = text(file);

@@ -1,6 +1,7 @@
-//! The files of `docs/` that are made from the code that reads the filter's configuration.
+//! The files that are made from the code that reads the filter's configuration: of `docs/`, and the schema of the chart's values.
 
 mod reference;
+mod values;
 
 use filter::config;
 
@@ -13,12 +14,16 @@ pub struct Generated {
     pub text: String,
 }
 
-/// The JSON Schema of the configuration and the page that shows it.
+/// The JSON Schema of the configuration, the page that shows it, and the schema that has it within the values of the chart.
 #[must_use]
-pub fn files() -> [Generated; 2] {
+pub fn files() -> [Generated; 3] {
     let schema = config::schema();
     [
         Generated { path: "docs/schema.json", text: format!("{schema:#}\n") },
         Generated { path: "docs/src/configuration.md", text: reference::page(&schema) },
+        Generated {
+            path: "envoy/chart/values.schema.json",
+            text: format!("{:#}\n", values::schema(&schema)),
+        },
     ]
 }

@@ -2,13 +2,10 @@
 
 use core::fmt;
 
-use super::leaf::{Authority, Path, Seconds, Text};
+use super::leaf::{Authority, Path, Seconds, Span, Text};
 use super::service::{Secret, authority};
 use super::strangers::NotReady;
 use crate::read::fields;
-
-/// Upper bound of a poll's timeout, in seconds.
-const MAX_TIMEOUT: u32 = 5;
 
 fields! {
     /// A service that lists subscribers.
@@ -20,8 +17,10 @@ fields! {
         /// Host that polls name as `:authority`, with or without a port. The default is the part of the cluster's name after its last vertical
         /// bar, as Istio's names have it, or the whole name if it has none. If that is not a host, the default is `weir.internal`.
         authority: Option<Authority>,
-        /// Time between polls, such as `10s`, `5m` or `2h`. A poll times out after the interval or 5 s, whichever is shorter.
+        /// Time between polls, such as `10s`, `5m` or `2h`. A poll that takes longer delays the next one.
         pub interval: Seconds<1> = "10s",
+        /// How long a poll may take, from `1s` to `10m`.
+        timeout: Span<1_000, 1, 600> = "5s",
         /// Bearer token that the filter sends to the directory: a string, or `{"env": "NAME"}` for the value of an environment variable of the
         /// gateway. A token in the configuration can be read in the gateway's config dump, and the value of a variable cannot. The gateway has
         /// to pass the variable to the filter: `host_env_keys` in Envoy, `valueFrom: HOST` in Istio, `env.hostKeys` in Envoy Gateway, `env`
@@ -53,9 +52,9 @@ impl DirectorySettings {
         authority(&self.cluster, self.authority.as_ref())
     }
 
-    /// Timeout of a poll in milliseconds: the interval, and at most five seconds.
+    /// Timeout of a poll in milliseconds.
     #[must_use]
     pub fn timeout_milliseconds(&self) -> u32 {
-        self.interval.0.min(MAX_TIMEOUT) * 1000
+        self.timeout.0 * 1000
     }
 }

@@ -77,7 +77,7 @@ texts! {
 
     /// A host, with or without a port.
     pub(super) Authority: {"type": "string", "pattern": r"^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?$"}, is_authority,
-        "expected a host with or without a port, such as directory.internal:8082";
+        "expected a host with or without a port, such as directory.internal:8082 or, of IPv6 in brackets, [fd00::1]:8082";
 
     /// The name of an environment variable.
     pub(super) Variable: {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
@@ -237,7 +237,7 @@ const METADATA: &str = r#"the path of a value, for example ["filter_metadata", "
 
 forms! {
     MetadataPath: METADATA,
-    |_definitions| json!({"type": "array", "items": {"type": "string", "pattern": "^[^\\u0000]+$"}, "minItems": 2});
+    |_definitions| json!({"type": "array", "items": {"type": "string", "pattern": "^[^\\x00]+$"}, "minItems": 2});
     Value::List(parts) => {
         let parts = Vec::<String>::read(Value::List(parts))?;
         if parts.len() < 2 || parts.iter().any(|part| part.is_empty() || part.contains('\0')) {

@@ -40,7 +40,7 @@ pub use self::plans::{Catalog, Class, Entitlement, Entitlements, NO_PLAN};
 pub use self::quota::Grants;
 pub use self::requests::Match;
 use self::requests::check_path;
-pub use self::service::Secret;
+pub use self::service::{AS_IT_IS, GZIP, Secret};
 pub use self::settings::{LogFields, OnError, Settings};
 pub use self::strangers::{ADDRESS_CLASS, StrangerPolicy};
 pub use self::subscribers::{Agreement, CountBy, Subscribers};

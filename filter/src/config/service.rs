@@ -9,6 +9,12 @@ use super::leaf::{Authority, Variable, is_authority};
 use crate::read::error::{At as _, ConfigError, Quoted};
 use crate::read::{Value, fields, forms};
 
+/// The header by which a service is asked not to compress what it answers.
+pub const AS_IT_IS: (&str, &str) = ("accept-encoding", "identity");
+
+/// How an answer begins that is compressed with gzip all the same.
+pub const GZIP: [u8; 2] = [0x1f, 0x8b];
+
 /// The host that calls name where the name of the cluster has none. `.internal` is reserved for private use.
 const DEFAULT_AUTHORITY: &str = "weir.internal";
 

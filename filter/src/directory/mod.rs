@@ -159,6 +159,9 @@ pub enum DirectoryError {
         /// The last column of it that was read.
         column: usize,
     },
+    /// It was compressed.
+    #[error("answered with gzip, although the poll says accept-encoding: identity")]
+    Compressed,
     /// It was more than a page may be.
     #[error(
         "answered more than 20,000 keys or 4 MiB at once; answer in pages: docs/src/directory-service.md#pages describes them"
@@ -331,9 +334,10 @@ impl Directory {
     fn failed(&mut self, host: &mut impl SharedData, error: DirectoryError, now: Timestamp) -> Option<News> {
         let event = match error {
             DirectoryError::NoAnswer => Event::DirectoryBrokenOff,
-            DirectoryError::Malformed { .. } | DirectoryError::TooLong | DirectoryError::OtherChanges => {
-                Event::DirectoryMalformed
-            }
+            DirectoryError::Malformed { .. }
+            | DirectoryError::Compressed
+            | DirectoryError::TooLong
+            | DirectoryError::OtherChanges => Event::DirectoryMalformed,
             DirectoryError::NoCluster(_) | DirectoryError::NotSent(..) | DirectoryError::Status(_) => {
                 Event::DirectoryFailed
             }

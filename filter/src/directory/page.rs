@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 
 use super::DirectoryError;
 use super::row::{content, terms};
-use crate::config::Catalog;
+use crate::config::{Catalog, GZIP};
 use crate::count::fingerprint::KeyDigest;
 use crate::read::error::{ConfigError, Quoted};
 
@@ -81,6 +81,9 @@ impl Page {
     pub(super) fn read(body: &[u8], catalog: &Catalog) -> Result<Self, DirectoryError> {
         if body.len() > PAGE_BYTES {
             return Err(DirectoryError::TooLong);
+        }
+        if body.starts_with(&GZIP) {
+            return Err(DirectoryError::Compressed);
         }
         let malformed = |line, column| DirectoryError::Malformed { bytes: body.len(), line, column };
         // An array would be taken for the fields in their order.
@@ -292,6 +295,14 @@ pub(super) mod tests {
             let page = read(&format!(r#"{{"keys": [{}]}}"#, rows[row])).unwrap();
             assert_eq!((page.skipped, page.first_skipped.as_deref()), (1, Some(expected)));
         }
+    }
+
+    #[test]
+    fn a_compressed_page_is_told_as_such() {
+        assert_eq!(
+            Page::read(b"\x1f\x8b\x08\0", &config("").catalog).unwrap_err(),
+            DirectoryError::Compressed
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@ use ledger_wire::{Answer, Hex128, Request, Response};
 use sha2::{Digest as _, Sha256};
 
 use super::client::Call;
+use crate::config::GZIP;
 use crate::count::fingerprint::Salt;
 use crate::count::shared_data::HostError;
 
@@ -29,6 +30,9 @@ pub enum AnswerError {
         /// The ledger's code and message.
         why: String,
     },
+    /// The body is compressed.
+    #[error("answered with gzip, although the call says accept-encoding: identity")]
+    Compressed,
     /// The body is not what the ledger answers.
     #[error("answered what is no answer: {0}")]
     Body(String),
@@ -65,6 +69,9 @@ pub fn response(status: Option<&[u8]>, body: &[u8]) -> Result<Response, AnswerEr
         };
         return Err(AnswerError::Status { status: String::from_utf8_lossy(status).into_owned(), why });
     }
+    if body.starts_with(&GZIP) {
+        return Err(AnswerError::Compressed);
+    }
     serde_json::from_slice(body).map_err(|error| AnswerError::Body(error.to_string()))
 }
 
@@ -84,6 +91,11 @@ mod tests {
             (None, b"", Err("no answer")),
             (Some(b"503"), body, Err("answered status 503")),
             (Some(b"503"), b"no healthy upstream", Err("answered status 503")),
+            (
+                Some(b"200"),
+                b"\x1f\x8b\x08\0",
+                Err("answered with gzip, although the call says accept-encoding: identity"),
+            ),
             (
                 Some(b"503"),
                 br#"{"error":{"code":"store_refuses","message":"the store cannot be used: OOM command not allowed"}}"#,

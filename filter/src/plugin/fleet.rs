@@ -1,7 +1,7 @@
 //! Calls of the ledger: what the filter's client of the ledger says is sent, and what comes back is handed to it.
 
 use super::log::logged;
-use crate::config::FleetSettings;
+use crate::config::{AS_IT_IS, FleetSettings};
 use crate::decide::limiter::Limiter;
 use crate::decide::waiting::Responded;
 use crate::fleet::client::Call;
@@ -55,6 +55,7 @@ pub(super) fn send(limiter: &Limiter, call: Call) -> Result<u32, AnswerError> {
         (":path", "/v1/shares"),
         (":authority", fleet.authority()),
         ("content-type", "application/json"),
+        AS_IT_IS,
     ];
     headers.extend(authorization.as_deref().map(|value| ("authorization", value)));
     let timeout = call.timeout;

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use super::log::logged;
 use super::metrics::Metrics;
+use crate::config::AS_IT_IS;
 use crate::count::shared_data::HostError;
 use crate::count::swap::CounterHost as _;
 use crate::decide::limiter::Limiter;
@@ -101,6 +102,7 @@ fn send(Poll { service, path, if_none_match }: &Poll<'_>) -> Result<u32, HostErr
         (":path", path),
         (":authority", service.authority()),
         ("accept", "application/json"),
+        AS_IT_IS,
     ];
     headers.extend(authorization.as_deref().map(|value| ("authorization", value)));
     headers.extend(if_none_match.as_deref().map(|etag| ("if-none-match", etag)));

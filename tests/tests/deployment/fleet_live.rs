@@ -148,7 +148,7 @@ fn a_ledger_that_dies_and_returns_is_noticed_by_no_request() {
 fn a_ledger_listens_where_the_files_say_on_ipv4_and_on_ipv6() {
     //  a file, and at how many addresses its ledger listens
     for (file, addresses) in [
-        ("envoy/fleet/kubernetes/ledger.yaml", 2),
+        ("envoy/chart/templates/ledger.yaml", 2),
         ("envoy/fleet/compose.yaml", 1),
         ("scripts/image/image.py", 1),
     ] {

@@ -1,4 +1,4 @@
-//! `make image` and `make manifests`; the image that a registry has; and the services' images without anything around them.
+//! `make image`; the image that a registry has; and the services' images without anything around them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -130,43 +130,6 @@ fn what_is_not_an_image_or_not_a_reference_is_refused() {
     assert!(!pushed, "{said}");
 }
 
-#[test]
-fn make_manifests_writes_the_digest_and_the_reference_into_every_file_that_has_their_places() {
-    let folder = tempfile::tempdir().unwrap();
-    let image = Layout::of_filter(folder.path().join("image"));
-    let reference = "registry.example.com/somewhere/weir:7";
-    let ledger = "registry.example.com/somewhere/ledger:7@sha256:5";
-    let out = folder.path().join("manifests");
-    let mut command = script(&["manifests"]);
-    command.arg(&image.folder).arg(&out).args([
-        "envoy/istio",
-        "envoy/envoy-gateway",
-        "envoy/fleet/kubernetes",
-    ]);
-    command.args(["--reference", reference, "--ledger-reference", ledger]);
-    succeed(&mut command);
-    let digest = image.digest().trim_start_matches("sha256:");
-    let mut written = [0, 0, 0];
-    for file in files_in(&out) {
-        let source = file.strip_prefix(&out).unwrap();
-        let given = crate::tools::text(Path::new("envoy").join(source));
-        let text = std::fs::read_to_string(&file).unwrap();
-        assert!(!text.contains(&"0".repeat(64)), "{}", file.display());
-        written[0] += text.matches(digest).count();
-        written[1] += text.matches(reference).count();
-        written[2] += text.matches(ledger).count();
-        // Nothing else is changed.
-        let changed = given.lines().zip(text.lines()).filter(|(given, text)| given != text).count();
-        let has_place = |line: &&str| [digest, reference, ledger].iter().any(|new| line.contains(new));
-        assert_eq!(changed, text.lines().filter(has_place).count());
-        assert_eq!(given.lines().count(), text.lines().count());
-    }
-    // The policy of Envoy Gateway has the digest in the image's address, too.
-    assert_eq!(written, [10, 9, 1]);
-    assert!(out.join("fleet/kubernetes/istio/mesh.yaml").exists());
-    assert!(!out.join("istio/istiod-values.yaml").exists(), "kubectl would refuse Helm's values");
-}
-
 /// `docker load` reads `index.json` where Docker keeps images in containerd, and `manifest.json` where it does not.
 #[cfg(target_os = "linux")]
 #[test]
@@ -203,11 +166,6 @@ fn assert_loads_as(name: &Value, image: &str) {
     let path = |blob: &Value| format!("blobs/{}", blob["digest"].as_str().unwrap().replace(':', "/"));
     assert_eq!(archive[0]["Config"], path(&manifest["config"]));
     assert_eq!(archive[0]["Layers"], serde_json::json!([path(&manifest["layers"][0])]));
-}
-
-fn files_in(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    entries.flat_map(|path| if path.is_dir() { files_in(&path) } else { vec![path] }).collect()
 }
 
 /// A program in its image, with nothing of this machine but a network. What has a listener has it at a free port.

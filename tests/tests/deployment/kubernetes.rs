@@ -1,4 +1,4 @@
-//! `envoy/istio`, `envoy/envoy-gateway` and `envoy/fleet/kubernetes`: valid by the published schemas, and configured as `envoy/envoy.yaml` is.
+//! What `envoy/chart` renders, `envoy/istio` and `envoy/envoy-gateway`: valid by the published schemas, and configured as `envoy/envoy.yaml` is.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use tests::policy::{self, Policy};
 
 use crate::tools::{json_of, run, schema_script};
 
-/// What `make manifests` replaces.
+/// The image of the renderings, which is nowhere.
 const IMAGE: &str = concat!("registry.example.com/weir/filter:", env!("CARGO_PKG_VERSION"));
 const DIGEST: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
@@ -67,7 +67,7 @@ pub(crate) fn validate(files: &[PathBuf]) -> Vec<Document> {
 }
 
 pub(crate) fn deployed() -> Vec<Document> {
-    let folders = ["envoy/istio", "envoy/envoy-gateway", "envoy/fleet/kubernetes"];
+    let folders = ["tests/data/chart", "envoy/istio", "envoy/envoy-gateway"];
     let folders = folders.map(|folder| artifacts::root().join(folder));
     validate(&folders.iter().flat_map(|folder| yaml_files(folder)).collect::<Vec<_>>())
 }
@@ -80,25 +80,44 @@ fn every_kubernetes_file_is_valid() {
     }
     let kinds = |kind: &str| documents.iter().filter(|document| document.kind() == kind).count();
     let counts = [
-        ("WasmPlugin", 4),
-        ("TrafficExtension", 4),
+        ("WasmPlugin", 1),
+        ("TrafficExtension", 6),
+        ("ConfigMap", 4),
         ("Namespace", 1),
         ("GatewayClass", 1),
-        ("Service", 6),
-        ("Deployment", 1),
-        ("PodDisruptionBudget", 1),
-        ("NetworkPolicy", 1),
-        ("PeerAuthentication", 1),
+        ("Service", 10),
+        ("Deployment", 3),
+        ("PodDisruptionBudget", 3),
+        ("NetworkPolicy", 3),
+        ("PodMonitor", 6),
+        ("PeerAuthentication", 2),
         ("ServiceEntry", 1),
-        ("DestinationRule", 2),
+        ("DestinationRule", 3),
         ("Gateway", 1),
         ("HTTPRoute", 1),
         ("ClientTrafficPolicy", 1),
-        ("EnvoyProxy", 1),
+        ("EnvoyProxy", 2),
         ("EnvoyPatchPolicy", 1),
-        ("EnvoyExtensionPolicy", 2),
+        ("EnvoyExtensionPolicy", 3),
     ];
     assert_eq!(counts.map(|(kind, _)| (kind, kinds(kind))), counts);
+}
+
+#[test]
+fn the_documents_that_a_page_shows_are_valid() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = tests::page::texts("own-answers.md").unwrap().into_iter().skip(1).enumerate().map(
+        |(number, text)| {
+            let file = folder.path().join(format!("{number}.yaml"));
+            std::fs::write(&file, text).unwrap();
+            file
+        },
+    );
+    let documents = validate(&files.collect::<Vec<_>>());
+    assert_eq!(documents.iter().map(Document::kind).collect::<Vec<_>>(), ["EnvoyFilter", "EnvoyPatchPolicy"]);
+    for document in documents {
+        assert!(document.errors.is_empty(), "{}: {:#?}", document.file, document.errors);
+    }
 }
 
 /// What makes a document of a kind invalid: a value at a pointer, or none there, and a part of the message.
@@ -106,7 +125,7 @@ type Broken = (&'static str, &'static str, Option<Value>, &'static str);
 
 fn broken() -> Vec<Broken> {
     let gateway = json!([{"kind": "Gateway", "name": "waypoint"}]);
-    let rows: [(&str, &str, Option<Value>, &str); 51] = [
+    let rows: [(&str, &str, Option<Value>, &str); 54] = [
         ("WasmPlugin", "/spec/failStrategy", Some(json!("FAIL_SOMETIMES")), "allowed values"),
         ("WasmPlugin", "/spec/sha256", Some(json!("sha256:00")), "must match pattern"),
         ("WasmPlugin", "/spec/url", None, "required property url"),
@@ -191,6 +210,9 @@ fn broken() -> Vec<Broken> {
             Some(json!([])),
             "'\"namespaces\"' does not exist",
         ),
+        ("PodMonitor", "/spec/selector", None, "required property selector"),
+        ("PodMonitor", "/spec/podMetricsEndpoints/0/prt", Some(json!("x")), "'\"prt\"' does not exist"),
+        ("ConfigMap", "/dat", Some(json!({})), "'\"dat\"' does not exist"),
         ("PeerAuthentication", "/spec/mtls/mode", Some(json!("ALWAYS")), "allowed values"),
         ("DestinationRule", "/spec/trafficPolicy/outliers", Some(json!({})), "'\"outliers\"' does not exist"),
     ];
@@ -217,7 +239,9 @@ fn each_of_these_is_refused_with_its_reason() {
         // Of several, one with a selector; optional files have less in them.
         let of_kind = valid.iter().filter(|document| document.kind() == *kind);
         let is_special = |document: &&Document| {
-            ["/optional/", "/gateway-api.yaml"].iter().any(|part| document.file.contains(part))
+            ["/optional/", "-gateway-api", "-waypoint", "-fleet"]
+                .iter()
+                .any(|part| document.file.contains(part))
         };
         let mut document = of_kind.min_by_key(is_special).unwrap().value.clone();
         change(&mut document, pointer, new.as_ref());
@@ -231,7 +255,7 @@ fn each_of_these_is_refused_with_its_reason() {
 }
 
 #[test]
-fn every_file_has_the_plans_of_envoy_yaml_and_the_filter_takes_its_configuration() {
+fn every_rendering_has_the_plans_of_envoy_yaml_and_the_filter_takes_its_configuration() {
     let mut expected = Policy::deployed().unwrap().as_value().clone();
     // Routes that remove an upstream's headers are the gateway's own, so the filter replaces these headers.
     expected.as_object_mut().unwrap().remove("headers");
@@ -251,42 +275,69 @@ fn every_file_has_the_plans_of_envoy_yaml_and_the_filter_takes_its_configuration
         assert_eq!(config.err(), None, "{file}");
         let mut given = configuration.clone();
         let fields = given.as_object_mut().unwrap();
+        assert_eq!(fields.remove("fleet").is_some(), file.contains("-fleet"), "{file}");
         fields.remove("namespace");
+        given["directory"].as_object_mut().unwrap().remove("authority");
         given["directory"]["cluster"] = expected["directory"]["cluster"].clone();
         assert_eq!(given, expected, "{file}");
     }
     assert_eq!(checked, 9);
 }
 
+/// The variables that a configuration reads.
+fn variables(configuration: &Value) -> Vec<&Value> {
+    ["/directory/bearer/env", "/fleet/bearer/env"].iter().filter_map(|at| configuration.pointer(at)).collect()
+}
+
 #[test]
-fn every_file_passes_the_variable_of_the_directorys_token_on() {
+fn every_rendering_passes_the_variables_of_its_tokens_on() {
     let bootstrap = policy::bootstrap().unwrap();
     let filters = bootstrap.pointer(policy::HTTP_FILTERS).and_then(Value::as_array).unwrap();
     let weir = filters.iter().find(|filter| filter["name"] == "weir").unwrap();
     let passed = &weir["typed_config"]["config"]["vm_config"]["environment_variables"];
     let policy = Policy::deployed().unwrap();
-    let variable = policy.as_value().pointer("/directory/bearer/env").unwrap();
-    assert_eq!(passed, &json!({"host_env_keys": [variable]}));
-    for document in deployed() {
+    assert_eq!(passed, &json!({"host_env_keys": variables(policy.as_value())}));
+
+    let documents = deployed();
+    let mut checked = 0;
+    for document in &documents {
+        let Some([.., configuration]) = document.plugin() else { continue };
+        let names = variables(configuration);
+        assert_eq!(names.len(), 1 + usize::from(document.file.contains("-fleet")), "{}", document.file);
+        let from_host: Vec<_> = names.iter().map(|name| json!({"name": name, "valueFrom": "HOST"})).collect();
         let (pointer, expected) = match document.kind() {
-            "WasmPlugin" => ("/spec/vmConfig/env", json!([{"name": variable, "valueFrom": "HOST"}])),
-            "TrafficExtension" => {
-                ("/spec/wasm/vmConfig/env", json!([{"name": variable, "valueFrom": "HOST"}]))
-            }
-            "EnvoyExtensionPolicy" if document.plugin().is_some() => {
-                ("/spec/wasm/0/env", json!({"hostKeys": [variable]}))
-            }
-            "EnvoyProxy" => {
-                let secret = json!({"secretKeyRef": {"name": "weir-directory", "key": variable}});
-                (
-                    "/spec/provider/kubernetes/envoyDeployment/container/env",
-                    json!([{"name": variable, "valueFrom": secret}]),
-                )
-            }
-            _ => continue,
+            "WasmPlugin" => ("/spec/vmConfig/env", json!(from_host)),
+            "TrafficExtension" => ("/spec/wasm/vmConfig/env", json!(from_host)),
+            _ => ("/spec/wasm/0/env/hostKeys", json!(names)),
         };
         assert_eq!(document.value.pointer(pointer), Some(&expected), "{}", document.file);
+
+        // What gives the proxies the variables, where the gateway's own resources do.
+        let secret = |name: &&Value| {
+            let secret =
+                if **name == "WEIR_DIRECTORY_TOKEN" { "weir-directory" } else { "weir-ledger-token" };
+            json!({"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": name}}})
+        };
+        let given: Vec<_> = names.iter().map(secret).collect();
+        let beside = |kind: &str| {
+            documents
+                .iter()
+                .find(|other| other.file == document.file && other.kind() == kind)
+                .map(|it| &it.value)
+        };
+        if let Some(proxy) = beside("EnvoyProxy") {
+            let environment = proxy.pointer("/spec/provider/kubernetes/envoyDeployment/container/env");
+            assert_eq!(environment, Some(&json!(given)), "{}", document.file);
+            checked += 1;
+        }
+        if let Some(proxy) = beside("ConfigMap") {
+            let patch: Value = serde_saphyr::from_str(proxy["data"]["deployment"].as_str().unwrap()).unwrap();
+            let container = &patch["spec"]["template"]["spec"]["containers"][0];
+            assert_eq!(container, &json!({"name": "istio-proxy", "env": given}), "{}", document.file);
+            checked += 1;
+        }
     }
+    assert_eq!(checked, 6);
 }
 
 /// The formats of the access logs, which are JSON.
@@ -308,7 +359,7 @@ fn every_access_log_says_who_was_limited() {
 }
 
 /// The services of a list of documents: host and port.
-pub(crate) fn hosts(documents: &[Document]) -> Vec<(String, u64)> {
+fn hosts(documents: &[Document]) -> Vec<(String, u64)> {
     let of_service = |document: &Document| {
         let [name, namespace] = ["/metadata/name", "/metadata/namespace"]
             .map(|pointer| document.value.pointer(pointer).and_then(Value::as_str).unwrap().to_owned());
@@ -322,33 +373,60 @@ pub(crate) fn hosts(documents: &[Document]) -> Vec<(String, u64)> {
 fn every_cluster_that_a_configuration_names_is_one_that_the_gateway_has() {
     let documents = deployed();
     let hosts = hosts(&documents);
-    let proxy = documents.iter().find(|document| document.kind() == "EnvoyProxy").unwrap();
-    let patches = proxy.value.pointer("/spec/bootstrap/jsonPatches").and_then(Value::as_array).unwrap();
-    let declared = patches.iter().filter(|patch| patch["path"] == "/static_resources/clusters/-");
-    let declared: Vec<_> = declared.map(|patch| &patch["value"]).collect();
-    for cluster in &declared {
-        let address = "/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address/socket_address";
-        let address = cluster.pointer(address).unwrap();
-        let host = (address["address"].as_str().unwrap().to_owned(), address["port_value"].as_u64().unwrap());
-        assert!(hosts.contains(&host), "{host:?}");
-        assert_eq!(cluster["name"], cluster["load_assignment"]["cluster_name"]);
-    }
     for document in &documents {
         let Some([_, _, configuration]) = document.plugin() else { continue };
-        if let Some(cluster) = configuration.pointer("/directory/cluster") {
+        let proxy = documents.iter().find(|it| it.file == document.file && it.kind() == "EnvoyProxy");
+        let declared = proxy.map(|proxy| declared_clusters(&proxy.value)).unwrap_or_default();
+        for cluster in &declared {
+            let address = "/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address/socket_address";
+            let address = cluster.pointer(address).unwrap();
+            let host =
+                (address["address"].as_str().unwrap().to_owned(), address["port_value"].as_u64().unwrap());
+            assert!(hosts.contains(&host), "{host:?}");
+            assert_eq!(cluster["name"], cluster["load_assignment"]["cluster_name"]);
+        }
+        let named =
+            ["/directory/cluster", "/fleet/cluster"].iter().filter_map(|at| configuration.pointer(at));
+        let mut count = 0;
+        for cluster in named {
             let is_declared = |name: &str| declared.iter().any(|cluster| cluster["name"] == name);
             assert_named(&document.file, cluster.as_str().unwrap(), &hosts, is_declared);
+            count += 1;
         }
+        assert_eq!(count, 1 + usize::from(document.file.contains("-fleet")), "{}", document.file);
     }
 }
 
+/// The clusters that an `EnvoyProxy` adds.
+pub(crate) fn declared_clusters(proxy: &Value) -> Vec<&Value> {
+    let patches = proxy.pointer("/spec/bootstrap/jsonPatches").and_then(Value::as_array).unwrap();
+    let clusters = patches.iter().filter(|patch| patch["path"] == "/static_resources/clusters/-");
+    clusters.map(|patch| &patch["value"]).collect()
+}
+
+#[test]
+fn the_operators_listener_has_the_configuration_the_vm_and_the_variables_of_the_policy() {
+    let documents = policy::documents("tests/data/chart/envoy-gateway-fleet.yaml").unwrap();
+    let of_kind = |kind: &str| documents.iter().find(|document| document["kind"] == kind).unwrap();
+    let policy = &of_kind("EnvoyExtensionPolicy")["spec"]["wasm"][0];
+    let listener = &of_kind("EnvoyPatchPolicy")["spec"]["jsonPatches"][0]["operation"]["value"];
+    let filter = listener
+        .pointer("/filter_chains/0/filters/0/typed_config/http_filters/0/typed_config/config")
+        .unwrap();
+    let mut configuration: Value =
+        serde_json::from_str(filter["configuration"]["value"].as_str().unwrap()).unwrap();
+    assert_eq!(Config::from_json(configuration.to_string().as_bytes()).err(), None);
+    assert!(configuration.as_object_mut().unwrap().remove("operators").is_some());
+    assert_eq!(configuration, policy["config"]);
+    let vm = &filter["vm_config"];
+    assert_eq!(vm["environment_variables"]["host_env_keys"], policy["env"]["hostKeys"]);
+    // As Envoy Gateway 1.9 names the VM of a policy's first module.
+    assert_eq!(vm["vm_id"], "/links/weir/wasm/0");
+    assert_eq!(listener["address"]["socket_address"]["address"], "127.0.0.1");
+}
+
 /// A cluster is one that Istio makes of a service, or one that is declared.
-pub(crate) fn assert_named(
-    file: &str,
-    cluster: &str,
-    hosts: &[(String, u64)],
-    is_declared: impl Fn(&str) -> bool,
-) {
+fn assert_named(file: &str, cluster: &str, hosts: &[(String, u64)], is_declared: impl Fn(&str) -> bool) {
     let is_service = |host: &str, port: &str| hosts.contains(&(host.to_owned(), port.parse().unwrap()));
     let exists = match cluster.split('|').collect::<Vec<_>>()[..] {
         // As Istio names the clusters of services, and those of services that use a waypoint.

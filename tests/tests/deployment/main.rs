@@ -1,5 +1,6 @@
 //! What operators deploy: the files of `envoy/` for each gateway, the images, the dashboard and the alert rules.
 
+mod chart;
 mod compose;
 mod ecds;
 mod fleet;

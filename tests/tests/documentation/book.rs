@@ -45,6 +45,21 @@ fn the_summary_lists_every_page_once() {
 }
 
 #[test]
+fn the_place_of_the_images_is_named_once() {
+    let naming = book().into_iter().flat_map(|page| {
+        let text = std::fs::read_to_string(artifacts::root().join(&page.path)).unwrap();
+        let lines = text.lines().filter(|line| line.contains("registry.example.com")).map(str::to_owned);
+        lines.collect::<Vec<_>>()
+    });
+    // The release puts its own in the place of this one, on this page and in the values of the chart.
+    assert_eq!(naming.collect::<Vec<_>>(), ["export IMAGES=registry.example.com/weir"]);
+    let script = std::fs::read_to_string(artifacts::root().join("scripts/dist.sh")).unwrap();
+    for file in ["book/install.html", "chart/values.yaml"] {
+        assert!(script.contains(&format!("name_images \"$new/{file}\"")), "{file}");
+    }
+}
+
+#[test]
 fn every_picture_is_on_a_page_described_and_small() {
     let folder = Path::new("docs/src/images");
     let mut files: BTreeSet<_> = std::fs::read_dir(artifacts::root().join(folder))
@@ -217,16 +232,20 @@ fn is_snake_case(name: &str) -> bool {
 }
 
 /// Names of other products, which nothing in the repository has.
-const FOREIGN: [&str; 13] = [
+const FOREIGN: [&str; 17] = [
     "_method",
     "adaptive_concurrency",
     "admission_control",
     "auth_request",
+    "body_format_override",
     "common_http_protocol_options",
+    "early_header_mutation_extensions",
     "error_page",
     "istio_agent_wasm_remote_fetch_count",
     "large_client_header_buffers",
     "max_conns",
+    "prefix_rewrite",
+    "request_headers_to_add",
     "suppress_envoy_headers",
     "try_files",
     "underscores_in_headers",

@@ -275,3 +275,39 @@ fn a_block_that_is_not_run_says_why() {
     }
     assert_eq!(used.len(), MARKS.len(), "{used:?}");
 }
+
+/// Helm installs into a cluster, and renders without one.
+#[test]
+#[ignore = "builds Helm"]
+fn the_commands_of_the_chart_that_pages_show_render_what_the_filter_takes() {
+    let helm = Command::new(artifacts::root().join("scripts/helm.sh")).output().unwrap();
+    let helm = String::from_utf8(helm.stdout).unwrap();
+    let pages = all();
+    let mut run = 0;
+    for page in &pages {
+        for block in page.blocks().iter().filter(|block| block.info == ["sh", "cluster"]) {
+            let text = block.text.replace("\\\n", " ");
+            for line in text.lines().filter(|line| line.contains("envoy/chart ")) {
+                let Some((_, arguments)) = line.split_once(" weir envoy/chart ") else { continue };
+                // What is in force is in the cluster.
+                if line.contains("--reuse-values") {
+                    continue;
+                }
+                let arguments = arguments.split(['|', '>']).next().unwrap();
+                let folder = readers_folder(&pages);
+                let script = format!(
+                    "export IMAGES=registry.example.com/weir DIGEST=sha256:$(printf '0%.0s' {{1..64}})\n\
+                     LEDGER_DIGEST=$DIGEST\n\
+                     printf 'configuration: %s\\n' \"$(cat limits.json)\" >values.yaml\n\
+                     set -e\n{} template weir envoy/chart {arguments} | weir check -",
+                    helm.trim()
+                );
+                let output = bash(&script, folder.path()).output().unwrap();
+                let said = String::from_utf8_lossy(&output.stderr);
+                assert!(output.status.success(), "{}: {line}: {said}", page.path.display());
+                run += 1;
+            }
+        }
+    }
+    assert!(run >= 8, "{run}");
+}

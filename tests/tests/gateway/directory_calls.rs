@@ -15,6 +15,7 @@ use tests::exchange::get;
 use tests::gateway::{Gateway, wait_for_directory};
 use tests::policy::{Policy, hash};
 use tests::server::{Response, Server};
+use tests::way::Way;
 use tests::{clock, flood, plain};
 
 const KEY: &str = "key";
@@ -106,6 +107,38 @@ fn while_the_directory_is_not_ready_invented_keys_have_one_quota_for_their_addre
         clock::eventually(line, Duration::from_secs(20), || (said(envoy, line) > 0).then_some(()))
             .unwrap_or_else(|error| panic!("a directory that {what}: {error:#}"));
     }
+}
+
+#[test]
+fn a_directory_that_compresses_or_needs_longer_is_told_as_such_and_timeout_waits_for_it() {
+    let (server, encodings) = directory("accept-encoding");
+    let far = Way::to(server.address(), Duration::from_secs(6)).unwrap();
+    let gzip = Server::start(|_| answered(200, &b"\x1f\x8b\x08\0\0\0\0\0"[..])).unwrap();
+    //  the directory, its timeout, and what the log says of it; without that, its keys are known
+    let rows = [
+        (gzip.address(), None, Some("answered with gzip, although the poll says accept-encoding: identity")),
+        (far.address(), None, Some("answered status 504")),
+        (far.address(), Some("20s"), None),
+    ];
+    let envoys = rows.map(|(address, timeout, line)| {
+        let policy = match timeout {
+            Some(timeout) => policy().with_at("/directory/timeout", json!(timeout)),
+            None => policy(),
+        };
+        let setup = Setup::new(policy, Upstream::DirectResponse).keys_from(at(address));
+        (line, Envoy::start(setup).unwrap())
+    });
+    for (line, envoy) in &envoys {
+        let Some(line) = line else {
+            wait_for_directory(envoy);
+            let answer = envoy.send(&get("/links").key(KEY)).unwrap();
+            assert_eq!(answer.number("x-ratelimit-limit"), Some(36_000), "{answer}");
+            continue;
+        };
+        clock::eventually(line, Duration::from_secs(20), || (said(envoy, line) > 0).then_some(())).unwrap();
+    }
+    let seen = encodings.lock().unwrap();
+    assert!(!seen.is_empty() && seen.iter().all(|encoding| encoding == "identity"), "{seen:?}");
 }
 
 #[test]

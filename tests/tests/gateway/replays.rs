@@ -156,14 +156,14 @@ fn formats() -> [Vec<(&'static str, Option<Value>)>; 2] {
     let json_format = |format: Value| Some(json!({"json_format": format}));
     let istio = policy::yaml("envoy/istio/istiod-values.yaml").expect("Istio's values");
     let istio = istio["meshConfig"]["accessLogFormat"].as_str().expect("a format");
-    let proxy = policy::yaml("envoy/envoy-gateway/envoy-proxy.yaml").expect("an EnvoyProxy");
+    let proxy = tests::chart::rendered("envoy-gateway", "EnvoyProxy").expect("an EnvoyProxy");
     let gateway = proxy["spec"]["telemetry"]["accessLog"]["settings"][0]["format"]["json"].clone();
     let parsed = |text: &str| serde_json::from_str(text).expect("a JSON format");
     let shipped = vec![
         ("envoy.yaml", of_file("envoy/envoy.yaml")),
         ("fleet/envoy.yaml", of_file("envoy/fleet/envoy.yaml")),
         ("istiod-values.yaml", json_format(parsed(istio))),
-        ("envoy-proxy.yaml", json_format(gateway)),
+        ("the chart's EnvoyProxy", json_format(gateway)),
     ];
     let defaults = vec![
         ("Envoy's default", None),

@@ -319,8 +319,8 @@ fn what_is_deployed_is_taken() {
     let deployed = [
         "envoy/envoy.yaml",
         "envoy/fleet/envoy.yaml",
-        "envoy/istio/wasmplugin/ingress-gateway.yaml",
-        "envoy/envoy-gateway/policy.yaml",
+        "tests/data/chart/istio-wasmplugin.yaml",
+        "tests/data/chart/envoy-gateway.yaml",
     ];
     for file in deployed {
         let (code, told, problem) = weir(&["check", file], "");

@@ -1,4 +1,4 @@
-//! The command `weir-docs`: writes the generated files of `docs/`.
+//! The command `weir-docs`: writes the files that are made from the code.
 
 use std::fs;
 use std::path::Path;

@@ -13,6 +13,7 @@ fn a_directory_has_the_documented_defaults() {
         (&*directory.cluster, &*directory.path, directory.authority()),
         ("backend", "/internal/keys", "backend")
     );
+    assert_eq!(directory.timeout_milliseconds(), 5_000);
     assert_eq!((directory.interval.0, directory.bearer, directory.max_stale.0), (10, None, 0));
 }
 
@@ -43,7 +44,7 @@ fn polls_name_the_host_in_the_name_of_the_cluster_or_the_given_one() {
         let given = format!(r#", "authority": "{authority}""#);
         assert_eq!(directory("a/b", &given).unwrap().authority(), authority);
     }
-    for authority in ["", ":80", "a/b", "a:b", "a b", "http://a", "[::1", "a:"] {
+    for authority in ["", ":80", "a/b", "a:b", "a b", "http://a", "::1", "[::1", "a:"] {
         let given = format!(r#", "authority": "{authority}""#);
         assert!(directory("a/b", &given).is_err(), "{authority}");
     }

@@ -325,9 +325,11 @@ fn every_mistake_in_trusted_metadata_or_a_directory_has_its_message_and_its_path
         (r#""directory": {"cluster": "c", "path": "/keys", "bearer": {"env": "7UP"}}"#, "directory.bearer.env: expected the name of an environment variable: letters, digits and _".into()),
         (r#""directory": {"cluster": "c", "path": "/keys", "bearer": {"envv": "x"}}"#, "directory.bearer.*: unknown field, did you mean env?".into()),
         (r#""directory": {"cluster": "c", "path": "/keys", "bearer": {}}"#, "directory.bearer: missing field `env`".into()),
-        (r#""directory": {"cluster": "c", "path": "/keys", "authority": "a|b"}"#, "directory.authority: expected a host with or without a port, such as directory.internal:8082".into()),
+        (r#""directory": {"cluster": "c", "path": "/keys", "authority": "a|b"}"#, "directory.authority: expected a host with or without a port, such as directory.internal:8082 or, of IPv6 in brackets, [fd00::1]:8082".into()),
+        (r#""directory": {"cluster": "c", "path": "/keys", "timeout": "0s"}"#, r#"directory.timeout: expected 1 to 600 s"#.into()),
+        (r#""directory": {"cluster": "c", "path": "/keys", "timeout": "11m"}"#, r#"directory.timeout: expected 1 to 600 s"#.into()),
         (r#""directory": {"cluster": "c", "path": "/keys", "autority": "x"}"#, "directory.*: unknown field, did you mean authority?".into()),
-        (r#""directory": {"cluster": "c", "path": "/keys", "token": "x"}"#, "directory.*: unknown field, expected cluster, path, authority, interval, bearer, not_ready, max_stale, capacity".into()),
+        (r#""directory": {"cluster": "c", "path": "/keys", "token": "x"}"#, "directory.*: unknown field, expected cluster, path, authority, interval, timeout or 4 others".into()),
     ];
     for (field, message) in rows {
         assert_eq!(with(field).unwrap_err(), message, "{field}");
