@@ -40,6 +40,8 @@ table! {
         DirectoryBytes = ("weir.directory.bytes_total", has_directory),
         /// A row of the directory is malformed, or names a plan or class that is not configured.
         DirectorySkipped = ("weir.directory.skipped_total", has_directory),
+        /// A row of the directory gives its organisation another billing anchor than an earlier row.
+        DirectoryApart = ("weir.directory.apart_total", has_directory),
         /// A VM began to poll the directory.
         DirectoryLed = ("weir.directory.leaders_total", has_directory),
         /// The response's status gave back what the request was charged.

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use super::DirectoryError;
 use super::head::{Head, Readiness};
 use super::list::{List, ListError, Stored, Swept};
-use super::page::{Page, PageRow};
+use super::page::{Anchors, Noticed, Page, PageRow};
 use super::polling::Schedule;
 use super::row::{Generation, Row};
 use crate::config::{Catalog, DirectorySettings};
@@ -45,8 +45,10 @@ pub(super) struct Leading {
     /// The question of the poll that is in flight.
     asked: Option<Ask>,
     load: Option<Load>,
-    /// Rows that the last page had and that were skipped, and what is wrong with the first.
-    pub(super) skipped: Option<(usize, String)>,
+    /// The billing anchors of the organisations in the pages that have arrived since the last whole list began.
+    anchors: Anchors,
+    /// Rows that the last page had and that were skipped, and those whose organisations' anchors differ.
+    pub(super) noticed: [Noticed; 2],
     /// The next entry to be swept: of another directory's rows, or at the end of a load.
     entry: u16,
 }
@@ -83,7 +85,16 @@ impl Leading {
         if head.source == source && head.state == Readiness::Complete {
             schedule.succeeded();
         }
-        Self { head, source, schedule, asked: None, load: None, skipped: None, entry: 0 }
+        Self {
+            head,
+            source,
+            schedule,
+            asked: None,
+            load: None,
+            anchors: Anchors::new(),
+            noticed: Default::default(),
+            entry: 0,
+        }
     }
 
     /// What is to be asked for at `now`, and the ETag of what is there. It counts as asked.
@@ -133,9 +144,13 @@ impl Leading {
                 events.add(Event::DirectoryUnchanged, 1);
             }
             Some((b"200", etag)) => {
-                let mut page = Page::read(body, catalog)?;
-                events.add(Event::DirectorySkipped, page.skipped);
-                self.skipped = page.first_skipped.take().map(|first| (page.skipped, first));
+                if ask == Ask::List {
+                    self.anchors.clear();
+                }
+                let mut page = Page::read(body, catalog, &mut self.anchors)?;
+                events.add(Event::DirectorySkipped, page.skipped.rows);
+                events.add(Event::DirectoryApart, page.apart.rows);
+                self.noticed = [mem::take(&mut page.skipped), mem::take(&mut page.apart)];
                 let cursor = page.next.take().filter(|next| !next.is_empty());
                 if let Some(load) = &mut self.load {
                     load.pages += 1;

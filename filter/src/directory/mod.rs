@@ -19,6 +19,7 @@ mod row;
 pub(crate) mod tests;
 
 use core::fmt::Write as _;
+use core::mem;
 use core::time::Duration;
 use std::collections::HashSet;
 
@@ -29,7 +30,7 @@ use self::leader::Candidate;
 use self::list::{List, ListError};
 use self::load::{Ask, Leading, LoadError};
 pub use self::page::PAGE_BYTES;
-use self::page::Page;
+use self::page::{Anchors, Page};
 use self::polling::Schedule;
 use crate::config::{Catalog, Config, DirectorySettings};
 use crate::count::shared_data::{HostError, SharedData};
@@ -50,6 +51,11 @@ pub enum News {
     /// Rows of a page were skipped.
     #[error("rows that are skipped, so that their keys are unknown: {0}; the first is {1}")]
     Skipped(usize, String),
+    /// Rows of a page give their organisation another billing anchor than an earlier row.
+    #[error(
+        "rows that count apart from their organisation, which has another billing_anchor in an earlier row: {0}; the first is {1}"
+    )]
+    Apart(usize, String),
     /// This VM has taken the lead.
     #[error("this VM polls it from now on")]
     Leads,
@@ -80,7 +86,7 @@ impl News {
     pub fn level(&self) -> LogLevel {
         match self {
             Self::Failure(_) | Self::Stale => LogLevel::Error,
-            Self::Foreign | Self::Skipped(..) => LogLevel::Warn,
+            Self::Foreign | Self::Skipped(..) | Self::Apart(..) => LogLevel::Warn,
             Self::AnswersAgain | Self::Leads => LogLevel::Info,
         }
     }
@@ -100,8 +106,8 @@ pub struct Directory {
     events: EventSums,
     /// The failure that was logged last, unless there has been a good answer since.
     failure: Option<DirectoryError>,
-    /// Skipped rows are logged once a minute.
-    skipped: LogLimiter<(), 60>,
+    /// Rows that an operator should know of are logged once a minute.
+    noticed: LogLimiter<(), 60>,
 }
 
 /// A poll to send: `GET` of this path.
@@ -188,7 +194,7 @@ impl Directory {
             leading: None,
             events: EventSums::default(),
             failure: None,
-            skipped: LogLimiter::default(),
+            noticed: LogLimiter::default(),
         }
     }
 
@@ -301,8 +307,13 @@ impl Directory {
         match leading.answered((list, host), (head, body), catalog, now, events) {
             Ok(true) => self.is_good_again(),
             Ok(false) => {
-                let (rows, first) = leading.skipped.take()?;
-                self.skipped.admit((), Some(now)).map(|_| News::Skipped(rows, first))
+                let [skipped, apart] = mem::take(&mut leading.noticed);
+                let news = match (skipped.first, apart.first) {
+                    (Some(first), _) => News::Skipped(skipped.rows, first),
+                    (None, Some(first)) => News::Apart(apart.rows, first),
+                    (None, None) => return None,
+                };
+                self.noticed.admit((), Some(now)).map(|_| news)
             }
             Err(LoadError::Answer(error)) => self.failed(host, error, now),
             Err(LoadError::List(error)) => self.lost(error),
@@ -414,11 +425,11 @@ pub struct Summary {
 /// # Errors
 /// If it is not a page.
 pub fn summary(document: &[u8], config: &Config) -> Result<Summary, DirectoryError> {
-    let page = Page::read(document, &config.catalog)?;
+    let page = Page::read(document, &config.catalog, &mut Anchors::new())?;
     let kept = page.rows.iter().filter(|(_, content)| !content.is_empty());
     let digests: HashSet<_> = kept.map(|(digest, _)| digest).collect();
     let capacity = config.settings.directory.as_ref().map_or(0, |directory| directory.capacity);
     let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
     let over_capacity = digests.len().saturating_sub(capacity);
-    Ok(Summary { rows: digests.len() - over_capacity, skipped: page.skipped, over_capacity })
+    Ok(Summary { rows: digests.len() - over_capacity, skipped: page.skipped.rows, over_capacity })
 }

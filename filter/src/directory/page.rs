@@ -7,7 +7,7 @@
 //! ```
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use hex::FromHex as _;
 use serde::{Deserialize, Deserializer};
@@ -15,9 +15,11 @@ use serde_json::value::RawValue;
 
 use super::DirectoryError;
 use super::row::{content, terms};
+use crate::config::roster::{ParentTerms, Terms};
 use crate::config::{Catalog, GZIP};
 use crate::count::fingerprint::KeyDigest;
 use crate::read::error::{ConfigError, Quoted};
+use crate::window::Anchor;
 
 /// Most keys of a page. A worker reads them at once, which takes some 10 ms.
 const MOST_KEYS: usize = 20_000;
@@ -39,10 +41,32 @@ pub(super) struct Page {
     /// What is to be stored: first a removal for each key that is gone, because one that is there again is in both lists, and then the rows.
     pub(super) rows: VecDeque<PageRow>,
     /// Rows that are malformed, or that this configuration has no plan or class for.
-    pub(super) skipped: usize,
-    /// The first of them: its subscriber, and what is wrong with it.
-    pub(super) first_skipped: Option<String>,
+    pub(super) skipped: Noticed,
+    /// Rows whose organisation has another billing anchor in an earlier row, so that the two count apart.
+    pub(super) apart: Noticed,
 }
+
+/// Rows that an operator should know of.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Noticed {
+    /// How many there are.
+    pub(super) rows: usize,
+    /// The first of them: its subscriber, and what is wrong with it.
+    pub(super) first: Option<String>,
+}
+
+impl Noticed {
+    fn add(&mut self, first: impl FnOnce() -> String) {
+        self.rows += 1;
+        self.first.get_or_insert_with(first);
+    }
+}
+
+/// The billing anchors of organisations, as their first rows have them.
+pub(super) type Anchors = HashMap<String, Option<Anchor>>;
+
+/// Most organisations whose rows are compared, so that they take a few megabytes at most.
+const MOST_ORGANISATIONS: usize = 50_000;
 
 #[derive(Deserialize)]
 struct Document<'d> {
@@ -77,8 +101,12 @@ struct JsonRow<'r> {
 }
 
 impl Page {
-    /// Reads a page whole, or not at all. A row that is malformed is skipped.
-    pub(super) fn read(body: &[u8], catalog: &Catalog) -> Result<Self, DirectoryError> {
+    /// Reads a page whole, or not at all. A row that is malformed is skipped. `anchors` are those of the pages before.
+    pub(super) fn read(
+        body: &[u8],
+        catalog: &Catalog,
+        anchors: &mut Anchors,
+    ) -> Result<Self, DirectoryError> {
         if body.len() > PAGE_BYTES {
             return Err(DirectoryError::TooLong);
         }
@@ -104,39 +132,48 @@ impl Page {
         let mut page = Self { version, since, next, ..Self::default() };
         for digest in removed {
             if page.remove(digest).is_none() {
-                page.skip("in removed", || "not a SHA-256 in hexadecimal digits".to_owned());
+                page.skipped.add(|| "in removed: not a SHA-256 in hexadecimal digits".to_owned());
             }
         }
         for row in keys {
-            page.add(row, catalog);
+            page.add(row, catalog, anchors);
         }
         Ok(page)
     }
 
     /// Adds a row, or skips one that is malformed. One that the configuration has no plan or class for is both stored and skipped: it is for another
     /// configuration.
-    fn add(&mut self, row: &RawValue, catalog: &Catalog) {
-        match serde_json::from_str::<JsonRow<'_>>(row.get()) {
-            Ok(row) => {
-                if let Err(problem) = self.store(&row, catalog) {
-                    let of =
-                        format!("of subscriber {} on plan {}", Quoted(&row.subscriber), Quoted(&row.plan));
-                    self.skip(&of, || problem.to_string());
-                }
-            }
-            Err(_) => self.skip("without a subscriber", || {
-                "expected an object whose sha256, subscriber and plan are texts".to_owned()
-            }),
+    fn add(&mut self, row: &RawValue, catalog: &Catalog, anchors: &mut Anchors) {
+        let Ok(row) = serde_json::from_str::<JsonRow<'_>>(row.get()) else {
+            let expected = "expected an object whose sha256, subscriber and plan are texts";
+            return self.skipped.add(|| format!("without a subscriber: {expected}"));
+        };
+        if let Err(problem) = self.store(&row, catalog, anchors) {
+            let (subscriber, plan) = (Quoted(&row.subscriber), Quoted(&row.plan));
+            self.skipped.add(|| format!("of subscriber {subscriber} on plan {plan}: {problem}"));
         }
     }
 
-    /// Counts a row as skipped, and keeps what is wrong with the first.
-    fn skip(&mut self, of: &str, problem: impl FnOnce() -> String) {
-        self.skipped += 1;
-        self.first_skipped.get_or_insert_with(|| format!("{of}: {}", problem()));
+    /// Notices a row whose organisation has another billing anchor in an earlier one.
+    fn compare(&mut self, subscriber: &str, own: &Terms, anchors: &mut Anchors) {
+        let Some(ParentTerms { organisation, billing_anchor, .. }) = &own.parent else { return };
+        match anchors.get(&**organisation) {
+            Some(first) if first != billing_anchor => self.apart.add(|| {
+                format!("of subscriber {} in organisation {}", Quoted(subscriber), Quoted(organisation))
+            }),
+            None if anchors.len() < MOST_ORGANISATIONS => {
+                anchors.insert(organisation.to_string(), *billing_anchor);
+            }
+            Some(_) | None => {}
+        }
     }
 
-    fn store(&mut self, row: &JsonRow<'_>, catalog: &Catalog) -> Result<(), ConfigError> {
+    fn store(
+        &mut self,
+        row: &JsonRow<'_>,
+        catalog: &Catalog,
+        anchors: &mut Anchors,
+    ) -> Result<(), ConfigError> {
         let wrong = ConfigError::new;
         let digest = digest(&row.sha256).ok_or_else(|| wrong("sha256 is not 64 hexadecimal digits"))?;
         let limits = row.limits.map(RawValue::get).filter(|limits| *limits != "{}").unwrap_or_default();
@@ -153,6 +190,7 @@ impl Page {
         if row.subscriber.is_empty() {
             return Err(wrong("subscriber is empty"));
         }
+        own.iter().for_each(|own| self.compare(&row.subscriber, own, anchors));
         let content = content([&row.plan, &row.subscriber, limits, parent, anchor]);
         self.rows.push_back((digest, content.ok_or_else(|| wrong("longer than 65,535 bytes"))?));
         match own.or_else(|| terms(&row.plan, "", "", "").filter(|_| !catalog.grants(&row.plan))) {
@@ -188,7 +226,7 @@ pub(super) mod tests {
     }
 
     fn read(body: &str) -> Result<Page, DirectoryError> {
-        Page::read(body.as_bytes(), &config("").catalog)
+        Page::read(body.as_bytes(), &config("").catalog, &mut Anchors::new())
     }
 
     /// The first byte of each key, and its subscriber; a key that is gone has none.
@@ -213,7 +251,7 @@ pub(super) mod tests {
         assert_eq!(subscribers(&page), rows);
         let [version, since, next] = [&page.version, &page.since, &page.next].map(Option::as_deref);
         assert_eq!((version, since, next), (Some("v2"), Some("v1"), Some("c1")));
-        assert_eq!(page.skipped, 0);
+        assert_eq!(page.skipped, Noticed::default());
     }
 
     #[test]
@@ -254,11 +292,39 @@ pub(super) mod tests {
                 (!is_taken).then_some(&DirectoryError::TooLong),
                 "{keys}, {removed}"
             );
-            assert!(!is_taken || read.unwrap().skipped == 0);
+            assert!(!is_taken || read.unwrap().skipped.rows == 0);
         }
         for (bytes, is_taken) in [(4 << 20, true), ((4 << 20) + 1, false)] {
             let read = read(&(page(1, 0) + &" ".repeat(bytes - page(1, 0).len())));
             assert_eq!(read.err(), (!is_taken).then_some(DirectoryError::TooLong), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn rows_that_give_an_organisation_another_billing_anchor_are_noticed_over_pages() {
+        let row = |number: u8, organisation: &str, anchor: &str| {
+            let digest = format!("{number:02}").repeat(32);
+            let parent = format!(r#"{{"organisation": "{organisation}", "limits": {{}}{anchor}}}"#);
+            format!(
+                r#"{{"sha256": "{digest}", "subscriber": "s{number}", "plan": "pro", "parent": {parent}}}"#
+            )
+        };
+        let [first, other] =
+            ["2026-01-31", "2026-01-30"].map(|day| format!(r#", "billing_anchor": "{day}T00:00:00Z""#));
+        let noticed = |rows, first: Option<&str>| Noticed { rows, first: first.map(str::to_owned) };
+        let pages = [
+            (vec![row(1, "a", &first), row(2, "a", &first), row(3, "b", "")], noticed(0, None)),
+            (vec![row(4, "b", ""), row(5, "c", &other)], noticed(0, None)),
+            (
+                vec![row(6, "b", &first), row(7, "a", &other), row(8, "a", ""), row(9, "a", &first)],
+                noticed(3, Some(r#"of subscriber "s6" in organisation "b""#)),
+            ),
+        ];
+        let (config, mut anchors) = (config(""), Anchors::new());
+        for (rows, expected) in pages {
+            let body = format!(r#"{{"keys": [{}]}}"#, rows.join(","));
+            let page = Page::read(body.as_bytes(), &config.catalog, &mut anchors).unwrap();
+            assert_eq!((page.apart, page.skipped.rows), (expected, 0), "{body}");
         }
     }
 
@@ -287,20 +353,20 @@ pub(super) mod tests {
             read(&format!(r#"{{"keys": [{}], "removed": ["x", 7, "{one}"]}}"#, rows.join(","))).unwrap();
         let keys: Vec<_> = subscribers(&page).into_iter().map(|(byte, row)| (byte, row.is_some())).collect();
         assert_eq!(keys, [(4, false), (5, true), (6, true), (7, true)]);
-        assert_eq!(page.skipped, 10 + 1 + 2);
-        assert_eq!(page.first_skipped.as_deref(), Some("in removed: not a SHA-256 in hexadecimal digits"));
+        assert_eq!(page.skipped.rows, 10 + 1 + 2);
+        assert_eq!(page.skipped.first.as_deref(), Some("in removed: not a SHA-256 in hexadecimal digits"));
         let limit = r#"of subscriber "s" on plan "free": limits, parent or billing_anchor cannot be read"#;
         let gold = r#"of subscriber "s" on plan "gold": plan: unknown plan, expected free, pro"#;
         for (row, expected) in [(3, limit), (11, gold)] {
             let page = read(&format!(r#"{{"keys": [{}]}}"#, rows[row])).unwrap();
-            assert_eq!((page.skipped, page.first_skipped.as_deref()), (1, Some(expected)));
+            assert_eq!((page.skipped.rows, page.skipped.first.as_deref()), (1, Some(expected)));
         }
     }
 
     #[test]
     fn a_compressed_page_is_told_as_such() {
         assert_eq!(
-            Page::read(b"\x1f\x8b\x08\0", &config("").catalog).unwrap_err(),
+            Page::read(b"\x1f\x8b\x08\0", &config("").catalog, &mut Anchors::new()).unwrap_err(),
             DirectoryError::Compressed
         );
     }

@@ -121,7 +121,7 @@ fn polls_of_the_directory_are_counted() {
     wait_for_directory(&envoy);
     let polls = |result: &str| format!("weir_directory_polls_total{{result=\"{result}\"}}");
     let results = ["changed", "unchanged", "failed", "malformed", "broken_off"].map(polls);
-    let others = ["skipped_total", "leaders_total", "rows", "refused_rows", "version"];
+    let others = ["skipped_total", "apart_total", "leaders_total", "rows", "refused_rows", "version"];
     let others = others.map(|name| format!("weir_directory_{name}"));
     for metric in results.iter().chain(&others) {
         assert!(envoy.prometheus(metric).is_ok(), "there is no {metric}");
