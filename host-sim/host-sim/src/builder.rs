@@ -9,7 +9,7 @@ use crate::{
     host::Host,
     lock::lock,
     rules::Flavour,
-    shared::{Shared, data::SharedData, log_line::LogLine, logs::Logs, record::Record},
+    shared::{Shared, data::SharedData, logs::LogLine, logs::Logs, record::Record},
     sink::Sink,
     trace::record::TracedCallback,
     wire::{

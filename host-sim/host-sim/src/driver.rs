@@ -52,10 +52,10 @@ use crate::{
     wire::message::Response,
 };
 pub use crate::{
-    state::upstream::Upstream,
+    state::stream::Upstream,
     wire::{
         callout::{CONNECT_ERROR, CallId, Callout, GrpcOrder, GrpcStep, PROTOCOL_ERROR, RESET_ERROR},
-        direction::Direction,
+        frame::Direction,
         frame::{Frame, Output, Part},
         grpc::GrpcEvent,
         message::Connection,

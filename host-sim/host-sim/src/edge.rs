@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::{
     outcome::{End, Outcome, Told},
     shared::record::Happened,
-    state::filter_state::FilterState,
+    state::stream::FilterState,
     wire::{
         headers::Headers,
         local_reply::{Kind, LocalReply},

@@ -100,7 +100,7 @@ pub use rules::{EnvoyVersion, Flavour, UnknownFlavour, UnknownVersion};
 pub use shared::{
     data::SharedData,
     faults::{Fault, UnknownHostCall},
-    log_line::LogLine,
+    logs::LogLine,
     logs::Logs,
     metrics::{Histogram, MetricValue, Metrics},
     reloads::ReloadStats,

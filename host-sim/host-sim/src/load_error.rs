@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{module_error::ModuleError, shared::log_line::LogLine, vm::error::VmError, vm_name::VmName};
+use crate::{module_error::ModuleError, shared::logs::LogLine, vm::error::VmError, vm_name::VmName};
 
 /// A configuration that is not taken. `Debug` says what `Display` says, with sources and backtraces.
 #[derive(thiserror::Error)]

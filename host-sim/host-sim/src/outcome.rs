@@ -5,8 +5,8 @@ use std::{fmt, sync::Arc};
 use bytes::Bytes;
 
 use crate::{
-    shared::{log_line::LogLine, record::Happened},
-    state::filter_state::FilterState,
+    shared::{logs::LogLine, record::Happened},
+    state::stream::FilterState,
     trace::{
         arguments::readable,
         record::{TracedCallback, causes},

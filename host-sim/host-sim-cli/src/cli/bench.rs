@@ -189,10 +189,10 @@ fn figures(measured: &Measured, base: &Measured, host: &Host) -> Vec<(String, Js
         named("requests per second and worker", ((rate / workers) as u64).into()),
         named("microseconds per request", rounded(micros(measured))),
         named("microseconds per request, empty filter", rounded(micros(base))),
-        percentile(500, "50 % of requests"),
-        percentile(900, "90 % of requests"),
-        percentile(990, "99 % of requests"),
-        percentile(999, "99.9 % of requests"),
+        percentile(500, "p50"),
+        percentile(900, "p90"),
+        percentile(990, "p99"),
+        percentile(999, "p99.9"),
         named("host calls per request", rounded(*calls as f64 / *sent as f64)),
         named("guest memory per VM, KiB", (host.guest_memory() / 1024).into()),
         named("shared data, bytes", host.shared_data().bytes().into()),
@@ -201,7 +201,30 @@ fn figures(measured: &Measured, base: &Measured, host: &Host) -> Vec<(String, Js
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Only {
+        #[command(flatten)]
+        bench: Bench,
+    }
+
+    /// Workers share the records of requests, and would be measured by their lock.
+    #[test]
+    fn what_is_measured_keeps_no_records() {
+        let text = r#"(module (import "env" "proxy_log" (func $log (param i32 i32 i32) (result i32)))
+            (memory (export "memory") 1) (data (i32.const 0) "hello") (func (export "proxy_abi_version_0_2_1"))
+            (func (export "malloc") (param i32) (result i32) (i32.const 64))
+            (func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32)
+              (call $log (i32.const 2) (i32.const 0) (i32.const 5))))"#;
+        let filter = (Module::compile(wat::parse_str(text).unwrap()).unwrap(), Plugin::default());
+        let Only { bench } = Only::parse_from(["bench", "--workers", "2"]);
+        let host = bench.host(&filter).unwrap();
+        let outcome = host.send(Request::get("/"), |_| Response::ok());
+        assert!(host.logs().contains("hello") && outcome.log().is_empty(), "{outcome:?}");
+    }
 
     #[test]
     fn a_percentile_is_less_than_a_sixteenth_below_the_time_that_it_stands_for() {

@@ -9,9 +9,9 @@ use host_sim::{
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::{
+    Options,
     client::Clients,
     history::{Record, RequestId},
-    options::Options,
     stats::Stats,
 };
 

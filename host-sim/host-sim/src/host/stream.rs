@@ -11,7 +11,7 @@ use crate::{
     shared::record::Mark,
     wire::{
         callout::{PROTOCOL_ERROR, RESET_ERROR},
-        direction::Direction,
+        frame::Direction,
         frame::{Frame, Output, Part},
         grpc::VIA_UPSTREAM,
         headers::Headers,

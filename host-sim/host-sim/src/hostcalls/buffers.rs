@@ -7,7 +7,7 @@ use crate::{
     hostcalls::guest::{Answer, Guest},
     parameter::{Out32, Slice, SliceOut},
     state::{VmState, stream::StreamContext},
-    wire::direction::Direction,
+    wire::frame::Direction,
 };
 
 /// The body that a stream's guest may see: all that is held where it asked for that, else what is new.

@@ -6,7 +6,7 @@ use crate::{
     parameter::{Given, Out32, Out64, Raw},
     state::{Context, VmState, callouts::CallKind},
     trace::record::CallAnswer,
-    wire::{direction::Direction, headers::Headers, pairs},
+    wire::{frame::Direction, headers::Headers, pairs},
 };
 
 /// Whether an author has to look at a call that answers so. The others are how a host says that something is not there.

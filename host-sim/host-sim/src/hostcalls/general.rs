@@ -7,7 +7,7 @@ use crate::{
     hostcalls::guest::{Answer, Guest},
     parameter::{Out32, Out64, Slice, SliceOut},
     state::{
-        deferred::Deferred,
+        Deferred,
         root::{RootLife, Timer},
     },
 };

@@ -11,9 +11,8 @@ use crate::{
     hostcalls::guest::{Answer, Guest, Refusal},
     parameter::{Out32, Slice},
     state::{
-        VmState,
+        Deferred, VmState,
         callouts::{CallKind, OpenStream},
-        deferred::Deferred,
     },
     wire::{
         callout::{CallId, Callout, GrpcOrder, GrpcStep},

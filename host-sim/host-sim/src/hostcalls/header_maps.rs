@@ -8,7 +8,7 @@ use crate::{
     parameter::{Out32, Slice, SliceOut},
     state::{VmState, stream::StreamContext},
     wire::{
-        direction::Direction,
+        frame::Direction,
         headers::{Headers, Kind},
         pairs,
     },

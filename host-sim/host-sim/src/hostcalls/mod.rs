@@ -13,10 +13,8 @@ mod general;
 mod grpc;
 mod guest;
 mod header_maps;
-mod metrics;
 mod properties;
-mod shared_data;
-mod shared_queue;
+mod stores;
 mod streams;
 mod traced;
 mod wasi;
@@ -69,12 +67,12 @@ host_functions! {
         proxy_get_status(code: Out32, message: SliceOut) => general::get_status;
         proxy_get_property(path: Slice, value: SliceOut) => properties::get_property;
         proxy_set_property(path: Slice, value: Slice) => properties::set_property;
-        proxy_get_shared_data(key: Slice, value: SliceOut, cas: Out32) => shared_data::get_shared_data;
-        proxy_set_shared_data(key: Slice, value: Slice, cas: u32) => shared_data::set_shared_data;
-        proxy_register_shared_queue(name: Slice, token: Out32) => shared_queue::register_shared_queue;
-        proxy_resolve_shared_queue(vm_id: Slice, name: Slice, token: Out32) => shared_queue::resolve_shared_queue;
-        proxy_dequeue_shared_queue(token: u32, item: SliceOut) => shared_queue::dequeue_shared_queue;
-        proxy_enqueue_shared_queue(token: u32, item: Slice) => shared_queue::enqueue_shared_queue;
+        proxy_get_shared_data(key: Slice, value: SliceOut, cas: Out32) => stores::get_shared_data;
+        proxy_set_shared_data(key: Slice, value: Slice, cas: u32) => stores::set_shared_data;
+        proxy_register_shared_queue(name: Slice, token: Out32) => stores::register_shared_queue;
+        proxy_resolve_shared_queue(vm_id: Slice, name: Slice, token: Out32) => stores::resolve_shared_queue;
+        proxy_dequeue_shared_queue(token: u32, item: SliceOut) => stores::dequeue_shared_queue;
+        proxy_enqueue_shared_queue(token: u32, item: Slice) => stores::enqueue_shared_queue;
         proxy_get_header_map_value(map: u32, name: Slice, value: SliceOut) => header_maps::get_header_map_value;
         proxy_add_header_map_value(map: u32, name: Slice, value: Slice) => header_maps::add_header_map_value;
         proxy_replace_header_map_value(map: u32, name: Slice, value: Slice) => header_maps::replace_header_map_value;
@@ -101,10 +99,10 @@ host_functions! {
         proxy_grpc_close(token: u32) => grpc::grpc_close;
         proxy_call_foreign_function(function: Slice, arguments: Slice, result: SliceOut)
             => foreign::call_foreign_function;
-        proxy_define_metric(kind: u32, name: Slice, id: Out32) => metrics::define_metric;
-        proxy_increment_metric(id: u32, offset: i64) => metrics::increment_metric;
-        proxy_record_metric(id: u32, value: u64) => metrics::record_metric;
-        proxy_get_metric(id: u32, measure: Out64) => metrics::get_metric;
+        proxy_define_metric(kind: u32, name: Slice, id: Out32) => stores::define_metric;
+        proxy_increment_metric(id: u32, offset: i64) => stores::increment_metric;
+        proxy_record_metric(id: u32, value: u64) => stores::record_metric;
+        proxy_get_metric(id: u32, measure: Out64) => stores::get_metric;
     }
     unsupported {
         envoy_resolve_dns(u32, u32, u32);

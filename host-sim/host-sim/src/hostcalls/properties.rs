@@ -9,7 +9,7 @@ use crate::{
     abi::Status,
     hostcalls::guest::{Answer, Guest},
     parameter::{Slice, SliceOut},
-    state::{VmState, filter_state::StateObject, stream::StreamContext},
+    state::{VmState, stream::StateObject, stream::StreamContext},
     wire::{
         grpc::grpc_status_of,
         headers::Headers,

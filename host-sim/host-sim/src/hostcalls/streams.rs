@@ -6,8 +6,8 @@ use crate::{
     abi::{Numbered as _, Status, StreamKind},
     hostcalls::guest::{Answer, Guest},
     parameter::Slice,
-    state::deferred::Deferred,
-    wire::{direction::Direction, local_reply::LocalReply, pairs},
+    state::Deferred,
+    wire::{frame::Direction, local_reply::LocalReply, pairs},
 };
 
 /// The highest gRPC status that there is (`UNAUTHENTICATED`).

@@ -6,12 +6,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
+use serde::Serialize;
+
 use crate::{
-    abi::LogLevel,
-    lock::lock,
-    shared::{log_line::LogLine, record::Record},
-    sink::Sink,
-    vm_name::VmName,
+    abi::LogLevel, lock::lock, shared::record::Record, sink::Sink, trace::record::shown, vm_name::VmName,
 };
 
 /// The log of one host. Clones are the same log.
@@ -123,6 +121,28 @@ impl Logs {
     /// Whether a kept line contains `text`.
     pub fn contains(&self, text: &str) -> bool {
         self.lock().lines.iter().any(|line| line.message.contains(text))
+    }
+}
+
+/// One line that a guest, or the host about a guest, wrote.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LogLine {
+    /// How serious it is.
+    #[serde(serialize_with = "shown")]
+    pub level: LogLevel,
+    /// The VM that wrote it.
+    #[serde(serialize_with = "shown")]
+    pub vm: VmName,
+    /// Whether the host wrote it, about the guest.
+    #[serde(skip)]
+    pub by_host: bool,
+    /// The text; bytes that are no UTF-8 are replaced.
+    pub message: String,
+}
+
+impl fmt::Display for LogLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}][{}] {}", self.level, self.vm, self.message)
     }
 }
 

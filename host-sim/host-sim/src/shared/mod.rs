@@ -2,7 +2,6 @@
 
 pub(crate) mod data;
 pub(crate) mod faults;
-pub(crate) mod log_line;
 pub(crate) mod logs;
 pub(crate) mod metrics;
 pub(crate) mod queues;

@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     lock::lock,
-    shared::log_line::LogLine,
+    shared::logs::LogLine,
     trace::record::TracedCallback,
     vm_name::VmName,
     wire::{

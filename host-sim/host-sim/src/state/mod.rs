@@ -2,12 +2,8 @@
 
 pub(crate) mod allowance;
 pub(crate) mod callouts;
-pub(crate) mod deferred;
-pub(crate) mod filter_state;
-pub(crate) mod random;
 pub(crate) mod root;
 pub(crate) mod stream;
-pub(crate) mod upstream;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -20,11 +16,10 @@ use wasmtime::{Memory, StoreLimits, StoreLimitsBuilder, TypedFunc};
 use crate::{
     abi::LogLevel,
     shared::{Shared, data::Namespace, metrics::MetricIds, turns::Turns},
-    state::{
-        callouts::Callouts, deferred::Deferred, random::Randomness, root::RootContext, stream::StreamContext,
-    },
+    state::{callouts::Callouts, root::RootContext, stream::StreamContext},
     trace::recorder::Recorder,
     vm_name::VmName,
+    wire::{frame::Direction, local_reply::LocalReply},
 };
 
 /// Which host calls a guest may make now.
@@ -203,5 +198,45 @@ impl VmState {
     /// Whether a stream is still in progress.
     pub(crate) fn has_streams(&self) -> bool {
         self.contexts.values().any(|context| matches!(context, Context::Stream(_)))
+    }
+}
+
+/// What waits for the running callback to return.
+#[derive(Debug)]
+pub(crate) enum Deferred {
+    LocalReply { stream: u32, reply: LocalReply },
+    Continue { stream: u32, direction: Direction },
+    Reset { stream: u32 },
+    DeleteRoot { root: u32 },
+    CloseGrpc { root: u32, token: u32, why: &'static str },
+}
+
+/// Where a VM's `random_get` takes its bytes from.
+#[derive(Debug)]
+pub(crate) enum Randomness {
+    Seeded(fastrand::Rng),
+    System,
+}
+
+impl Randomness {
+    /// VMs of one seed draw different bytes, the same in every run.
+    pub(crate) fn new(seed: Option<u64>, vm: VmName, generation: u64) -> Self {
+        let Some(seed) = seed else { return Self::System };
+        let offset = match vm {
+            VmName::Base => 0,
+            VmName::Canary => 1,
+            VmName::Main => 2,
+            VmName::Worker(index) => u64::try_from(index).unwrap_or(u64::MAX - 3) + 3,
+        };
+        let offset = offset.wrapping_add(generation << 32);
+        Self::Seeded(fastrand::Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(offset)))
+    }
+
+    pub(crate) fn fill(&mut self, bytes: &mut [u8]) -> Result<(), getrandom::Error> {
+        match self {
+            Self::Seeded(rng) => rng.fill(bytes),
+            Self::System => getrandom::fill(bytes)?,
+        }
+        Ok(())
     }
 }

@@ -1,13 +1,17 @@
 //! What a filter holds of a stream, and what it may see of it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 
 use crate::{
+    lock::lock,
     rules::NginxUri,
-    state::{filter_state::FilterState, upstream::Progress},
-    wire::{direction::Direction, headers::Headers, message::Peer},
+    wire::{frame::Direction, headers::Headers, message::Peer},
 };
 
 /// Whether the filter lets a direction of a stream go on.
@@ -127,5 +131,53 @@ impl StreamContext {
     /// The response's trailers, where the guest may see them.
     pub(crate) fn visible_response_trailers(&self) -> Option<&Headers> {
         self.response.trailers.as_ref().filter(|_| self.response.trailers_open || self.logging)
+    }
+}
+
+/// The server that a request goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Upstream {
+    /// Its address, which `upstream.address` gives.
+    pub address: SocketAddr,
+    /// The gateway's own address on the connection to it, which `upstream.local_address` gives, once there is one.
+    pub local_address: Option<SocketAddr>,
+}
+
+/// How far a request has come with its upstream; the times are nanoseconds of the monotonic clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Progress {
+    pub(crate) upstream: Option<Upstream>,
+    /// When the request's headers went there.
+    pub(crate) sent: Option<u64>,
+    /// When the end of the response came from there.
+    pub(crate) answered: Option<u64>,
+}
+
+/// What filters have put into a stream for each other. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FilterState(Arc<Mutex<BTreeMap<Vec<u8>, StateObject>>>);
+
+/// An object of the filter state.
+#[derive(Debug, Clone)]
+pub(crate) struct StateObject {
+    pub(crate) value: Bytes,
+    /// It was declared to be set only once.
+    pub(crate) readonly: bool,
+}
+
+impl FilterState {
+    /// The value of this name.
+    pub(crate) fn get(&self, name: &[u8]) -> Option<Bytes> {
+        lock(&self.0).get(name).map(|object| object.value.clone())
+    }
+
+    /// Sets a value; false where the one that is there was declared to stay.
+    pub(crate) fn set(&self, name: Vec<u8>, object: StateObject) -> bool {
+        let mut objects = lock(&self.0);
+        if objects.get(&name).is_some_and(|there| there.readonly) {
+            return false;
+        }
+        objects.insert(name, object);
+        true
     }
 }

@@ -1,7 +1,7 @@
 //! Calls of a guest, each of which is followed by what the guest asked for in it.
 
 use crate::{
-    state::{VmState, deferred::Deferred},
+    state::{Deferred, VmState},
     stream::{
         filter::StreamFilter,
         filter_vm::{FilterVm, Onward},

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    state::{Context, filter_state::FilterState, stream::StreamContext},
+    state::{Context, stream::FilterState, stream::StreamContext},
     stream::{filter::StreamFilter, filter_vm::FilterVm},
     wire::message::Peer,
 };

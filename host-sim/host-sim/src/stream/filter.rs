@@ -15,7 +15,7 @@ use crate::{
     trace::callbacks::Parameters,
     vm::exports::{Callback, Exports},
     wire::{
-        direction::Direction,
+        frame::Direction,
         frame::{Frame, Part},
         headers::{Headers, Kind},
         local_reply::LocalReply,

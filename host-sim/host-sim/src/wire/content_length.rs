@@ -4,7 +4,7 @@
 //! of a longer body the rest is lost, and for the rest of a shorter one it waits. Over HTTP/2 the message is an error.
 
 use crate::wire::{
-    direction::Direction,
+    frame::Direction,
     frame::{Frame, Part},
     headers::Headers,
 };

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::wire::{direction::Direction, headers::Headers};
+use crate::wire::headers::Headers;
 
 /// A part of a message.
 #[derive(Debug)]
@@ -53,4 +53,31 @@ pub enum Output {
     Frame(Frame),
     /// The stream is cut: neither side hears any more of it.
     Reset,
+}
+
+/// Which way something goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the client to the upstream.
+    Request,
+    /// From the upstream to the client.
+    Response,
+}
+
+impl Direction {
+    /// Its place in a pair: requests come first.
+    pub(crate) fn index(self) -> usize {
+        match self {
+            Self::Request => 0,
+            Self::Response => 1,
+        }
+    }
+
+    /// What goes this way.
+    pub(crate) fn message(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Response => "response",
+        }
+    }
 }

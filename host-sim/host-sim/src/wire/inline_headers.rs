@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeSet, sync::LazyLock};
 
-use crate::wire::direction::Direction;
+use crate::wire::frame::Direction;
 
 static OF_REQUESTS: LazyLock<Names> = LazyLock::new(|| {
     names(

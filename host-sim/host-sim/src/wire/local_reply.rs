@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::wire::{
-    direction::Direction,
+    frame::Direction,
     grpc::{UNAVAILABLE, grpc_status_of},
     headers::{self, Headers},
 };

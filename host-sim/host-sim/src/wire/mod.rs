@@ -2,7 +2,6 @@
 
 pub(crate) mod callout;
 pub(crate) mod content_length;
-pub(crate) mod direction;
 pub(crate) mod frame;
 pub(crate) mod framing;
 pub(crate) mod grpc;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     rules::NginxUri,
-    wire::{content_length::Measure, direction::Direction, frame::Output, local_reply::Kind},
+    wire::{content_length::Measure, frame::Direction, frame::Output, local_reply::Kind},
 };
 
 /// A stream, on its worker.

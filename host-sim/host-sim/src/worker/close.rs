@@ -3,7 +3,7 @@
 use std::mem;
 
 use crate::{
-    state::{filter_state::FilterState, stream::Half},
+    state::{stream::FilterState, stream::Half},
     stream::filter::StreamFilter,
     wire::headers::Headers,
     worker::{

@@ -8,14 +8,14 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     abi::LogLevel,
-    state::{filter_state::FilterState, stream::StreamContext, upstream::Upstream},
+    state::{stream::FilterState, stream::StreamContext, stream::Upstream},
     stream::{
         filter::StreamFilter,
         filter_vm::{FilterVm, Onward, Release},
     },
     wire::{
         content_length::Seen,
-        direction::Direction,
+        frame::Direction,
         frame::{Frame, Output, Part},
         grpc::VIA_UPSTREAM,
         local_reply::{CLOSE_DETAILS, Kind, LocalReply},

@@ -3,7 +3,6 @@
 #[path = "../guests/mod.rs"]
 mod guests;
 
-mod bodies;
 mod callouts;
 mod chain;
 mod deferred;

@@ -13,49 +13,6 @@ fn maps(request: u32, response: u32, property: u32) -> String {
 }
 
 #[test]
-fn a_plain_request_runs_the_callbacks_in_envoys_order_with_envoys_maps_open() {
-    let host = host("phases");
-    host.send(Request::get("/"), |_| Response::ok());
-    assert_eq!(
-        lines(&host),
-        [
-            "create 2 under 1",
-            "request headers 8 end 1",
-            &maps(0, BAD_ARGUMENT, 0),
-            "response headers 1 end 1",
-            &maps(BAD_ARGUMENT, 0, NOT_FOUND),
-            "log 2",
-            &maps(0, 0, 0),
-            "done 2",
-            "delete 2",
-        ]
-    );
-}
-
-#[test]
-fn bodies_and_trailers_have_callbacks_of_their_own() {
-    let host = host("phases");
-    let request = Request::post("/").body("abc").trailer("x", "1");
-    host.send(request, |_| Response::ok().body("defg").trailer("y", "2").trailer("z", "3"));
-    let callbacks: Vec<_> = lines(&host).into_iter().filter(|line| !line.starts_with(' ')).collect();
-    assert_eq!(
-        callbacks,
-        [
-            "create 2 under 1",
-            "request headers 8 end 0",
-            "request body 3 end 0",
-            "request trailers 1",
-            "response headers 1 end 0",
-            "response body 4 end 0",
-            "response trailers 2",
-            "log 2",
-            "done 2",
-            "delete 2",
-        ]
-    );
-}
-
-#[test]
 fn two_streams_of_one_vm_can_be_taken_step_by_step_in_any_order() {
     let host = host("phases");
     let mut first = host.stream(&Request::post("/first"), false);

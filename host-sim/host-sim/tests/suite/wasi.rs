@@ -1,62 +1,8 @@
 //! WASI.
 
-use std::time::Duration;
-
-use host_sim::{Clock, EnvoyVersion, Flavour, Host, LogLevel, Module, ModuleError, Plugin};
+use host_sim::{EnvoyVersion, Flavour, Host, Module, ModuleError, Plugin};
 
 use crate::guests;
-
-#[test]
-fn a_filter_uses_wasi_from_its_start_and_its_callbacks() {
-    let module = Module::compile(guests::guest("wasi")).unwrap();
-    let mut host = Host::builder().seed(7).clock(Clock::at_unix(Duration::from_secs(1234))).build();
-    let plugin = Plugin::default().environment("A", "b=c");
-    host.load(&module, plugin).unwrap();
-
-    let log = host.logs().take();
-    let of_worker = |line: &&host_sim::LogLine| line.vm == host_sim::VmName::Worker(0);
-    let lines: Vec<_> =
-        log.iter().filter(of_worker).map(|line| (line.level, line.message.as_str())).collect();
-    let random = lines.iter().find(|(_, message)| message.starts_with("random bytes")).copied();
-    use LogLevel::{Error, Info, Trace};
-    assert_eq!(
-        lines,
-        [
-            (Info, "to standard output"),
-            (Info, "write 0"),
-            (Info, "written 19"),
-            (Error, "to standard error"),
-            (Info, "write elsewhere 8"),
-            (Info, "vectors outside 21"),
-            (Info, "wall 0"),
-            (Info, "seconds 1234"),
-            (Info, "monotonic 0"),
-            (Info, "other clock 58"),
-            (Info, "random 0"),
-            random.unwrap(),
-            (Info, "too much random 28"),
-            (Info, "variables 1"),
-            (Info, "variable A=b=c"),
-            (Info, "arguments 0"),
-            (Info, "read 52"),
-            (Info, "open 44"),
-            (Info, "fdstat 0"),
-            (Info, "rights 64"),
-            (Info, "prestat 8"),
-            (Info, "prestat name 52"),
-            (Info, "seek 0"),
-            (Info, "close 0"),
-            (Info, "set flags 52"),
-            (Info, "arguments 0"),
-            (Info, "yield 0"),
-            (Info, "poll 0"),
-            (Info, "events 0"),
-            (Info, "poll nowhere 21"),
-            (Trace, "proc_exit(0)"),
-            (Info, "after exit 0"),
-        ]
-    );
-}
 
 #[test]
 fn random_bytes_come_from_the_seed_and_differ_between_vms() {
