@@ -174,6 +174,12 @@ impl Window {
         self.is_shared() && self.seconds().is_none_or(|length| length.get() >= DAY)
     }
 
+    /// Whether it is a window of an hour or longer.
+    #[must_use]
+    pub fn is_of_hours(self) -> bool {
+        self.is_shared() && self.seconds().is_none_or(|length| length.get() >= HOUR)
+    }
+
     /// Whether its length changes with the month or the year.
     #[must_use]
     pub fn is_calendar(self) -> bool {

@@ -52,9 +52,7 @@ pub(crate) async fn list(options: ListUsage) -> Result<(), CliError> {
     store.close().await;
     say!("   share     units/24h  requests/24h   refused/24h  plan          quota             subscriber")?;
     subscribers.into_iter().try_for_each(|SubscriberUsage { account, tightest, day, .. }| {
-        let share = tightest
-            .as_ref()
-            .map_or("-".to_owned(), |of| format!("{}.{} %", of.share() / 10, of.share() % 10));
+        let share = tightest.as_ref().map_or("-".to_owned(), |of| format!("{} %", of.percent()));
         let (quota, Sums { requests, units, refused }) =
             (tightest.map_or("-".to_owned(), |of| of.quota), day);
         let Account { plan, subscriber, .. } = account;

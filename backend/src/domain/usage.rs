@@ -92,6 +92,12 @@ impl Tightest {
     pub fn share(&self) -> i64 {
         self.used.saturating_mul(1000) / self.limit.max(1)
     }
+
+    /// What is used, in percent with one digit.
+    #[must_use]
+    pub fn percent(&self) -> String {
+        format!("{}.{}", self.share() / 10, self.share() % 10)
+    }
 }
 
 /// A share of a quota that was reached, once for each window.

@@ -115,7 +115,7 @@ impl SharedName {
     }
 
     /// The name of the counter's count of `window`.
-    pub(super) fn of(self, window: Window) -> Hex128 {
+    pub(crate) fn of(self, window: Window) -> Hex128 {
         Hex128(self.0 ^ u128::from(window.code()))
     }
 }

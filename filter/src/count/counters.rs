@@ -1,6 +1,6 @@
 //! The counters of a namespace: what may be done to them, each in one compare-and-swap.
 
-use super::charge::{Admission, By, Charge, SharedName, Standings, Statements, add_others, state};
+use super::charge::{Admission, By, Charge, SharedName, Standing, Standings, Statements, add_others, state};
 use super::entry::{self, Record};
 use super::fingerprint::{Salt, Who};
 use super::holding::Sharing;
@@ -159,6 +159,9 @@ impl Counters {
                 count.reset(generation, at);
                 used
             });
+            if let (false, Some(quota)) = (counter.in_fleet, quotas.first()) {
+                record.keep_reset(quota.window);
+            }
             let statements = shared.map_or_else(Statements::new, |(name, sharing)| {
                 state(record, name, quotas, |count, name, at| count.look(name, at, *sharing))
             });
@@ -169,6 +172,26 @@ impl Counters {
             Err(CountError::Entry(_)) if shared.is_none() => Ok((0, Statements::new())),
             taken => Ok(taken?.result),
         }
+    }
+
+    /// The number of the last reset of a count that stood there; 0 if it was never reset, or stands no more.
+    ///
+    /// # Errors
+    /// If it could not be read.
+    pub fn reset_number(
+        &mut self,
+        host: &mut impl CounterHost,
+        counter: &Counter,
+        quota: &Quota,
+        standing: &Standing,
+    ) -> Result<u64, CountError> {
+        let taken = self.take(host, counter, core::slice::from_ref(quota), |record| {
+            let count = record.count(quota.window);
+            let stands = count
+                .filter(|count| (count.index, count.generation) == (standing.index, standing.generation));
+            Step::Keep(stands.map_or(0, |count| count.reset_number()))
+        });
+        Ok(taken?.result)
     }
 
     /// Where a counter stands, without counting.

@@ -10,10 +10,10 @@
 //! ```text
 //! shared  fingerprint u64, n u8, name u128 (0 = not known yet), n × (count, held as `Held::encode` writes it)
 //! ```
-//! Where a count is one of a rate or of requests in flight, the second highest bit of `n` is set, and more follows each count, before what is held
+//! Where a count is one of a rate or of requests in flight, or was reset where no fleet shares it, the second highest bit of `n` is set, and more follows each count, before what is held
 //! of it:
 //! ```text
-//! flow    tat u64, given u64 (nanoseconds), or 8 × begun u16 (requests by slot, the newest first); all 0 for a window
+//! flow    tat u64, given u64 (nanoseconds), or 8 × begun u16 (requests by slot, the newest first); for a window its reset number u64, and 0
 //! ```
 //! All numbers are little-endian. `form` is [`FORM`], which the entry's name contains as well. `writes` goes up by one with each write, so
 //! that no two writes leave equal bytes (`cas_predictor` relies on that). A count's `generation` is the `writes` of the write that began
@@ -102,6 +102,16 @@ impl Count {
                 Some(Self { index: current, generation: write, held: Held::default(), ..self })
             }
         }
+    }
+
+    /// Whether its flow has to be stored.
+    fn has_flow(&self) -> bool {
+        !self.window.is_shared() || self.flow != Flow::default()
+    }
+
+    /// The number of its window's last reset, in a fleet or without; 0 before the first.
+    pub(super) fn reset_number(&self) -> u64 {
+        if self.window.is_shared() { self.held.reset.max(self.flow.tat) } else { 0 }
     }
 
     fn stands(&self, now: Timestamp) -> bool {
@@ -325,7 +335,7 @@ impl Record {
                 let at = |count: Count| count.at(self.at, self.write, &mut false);
                 let live: ArrayVec<Count, MAX_WINDOWS> = stored.counts().filter_map(at).collect();
                 if !live.is_empty() {
-                    let has_flows = live.iter().any(|count| !count.window.is_shared());
+                    let has_flows = live.iter().any(Count::has_flow);
                     push_record(&mut self.rest, stored.fingerprint, &live, (stored.name, has_flows));
                 }
                 !live.is_empty()
@@ -388,7 +398,7 @@ impl Record {
                 }
             }
         }
-        self.has_flows = counts.iter().any(|count| !count.window.is_shared());
+        self.has_flows = counts.iter().any(Count::has_flow);
         let place = |count: &Count| quotas.iter().position(|quota| quota.window == count.window);
         counts.sort_by_key(|count| place(count).unwrap_or(MAX_QUOTAS));
     }
@@ -407,6 +417,14 @@ impl Record {
         {
             count.generation = generation;
             self.moved = true;
+        }
+    }
+
+    /// Keeps the number of the reset of a window that no fleet shares.
+    pub(super) fn keep_reset(&mut self, window: Window) {
+        if let Some(count) = self.count(window).filter(|count| count.window.is_shared()) {
+            count.flow.tat = count.held.reset;
+            self.has_flows = true;
         }
     }
 

@@ -309,7 +309,7 @@ impl Count {
     /// The count begins anew with nothing used, because an operator resets it. Its reset number is higher than those that it knows, whatever the
     /// clock says. A tick states it until the ledger has answered, as any statement. `generation` is that of a count that begins now.
     pub(crate) fn reset(&mut self, generation: u32, now: Timestamp) {
-        let reset = now.millis().max(self.held.reset.saturating_add(1));
+        let reset = now.millis().max(self.reset_number().saturating_add(1));
         let limit = self.held.limit;
         let (flow, held) = (Flow::default(), Held { limit, reset, ..Held::default() });
         *self = Self { generation, used: 0, flow, held, ..*self };

@@ -44,9 +44,9 @@ impl<H: Host> Context<'_, H> {
             plan: subscriber.plan,
             subscriber: subscriber.id.map(Arc::from),
             entitlement: subscriber.entitlements.get(class).cloned().unwrap_or(Entitlement::NotInPlan),
+            meter: self.meter(subscriber, class, key, &levels),
             levels,
             row,
-            meter: self.meter(subscriber, class, key),
             under: 0,
         })
     }

@@ -14,12 +14,16 @@ use super::host::{Host, LogLevel};
 use super::limiter::Limiter;
 use super::usage::Subscriber;
 use crate::config::{Class, Entitlement};
-use crate::count::fingerprint::KeyDigest;
+use crate::count::charge::{SharedName, Standing, Standings};
+use crate::count::fingerprint::{KeyDigest, Who};
+use crate::count::levels::Levels;
 use crate::count::settle::Due;
 use crate::fleet::messages::gateway;
-use crate::quota::Mode;
+use crate::quota::{Mode, QuotaSet};
+use crate::usage::batch::News;
 use crate::usage::meter::{Caller, Meter, Tightest};
-use crate::usage::report::{NotTaken, Reporter};
+use crate::usage::report::{Gateway, NotTaken, Reporter};
+use crate::usage::threshold::{Crossed, Watch};
 
 impl Limiter {
     /// The batch that is to be posted now, if there is one. It is the same until [`Limiter::reported`] says what has become of it.
@@ -63,14 +67,76 @@ impl Limiter {
     }
 }
 
+impl<H: Host> Gateway for Context<'_, H> {
+    type Error = DecideError;
+
+    fn names(&mut self) -> Result<(Hex128, u64), DecideError> {
+        let source = gateway(self.open()?.salt());
+        let random = self.host.random()?;
+        Ok((source, random.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))))
+    }
+
+    fn shares(&self, meter: &Meter) -> bool {
+        self.is_shared() && meter.watch().is_some()
+    }
+
+    fn news(&mut self, meter: &Rc<Meter>) -> Vec<News> {
+        let standings = self.standings(meter).unwrap_or_else(|error| {
+            self.log_error("what a caller has used could not be read", error);
+            Standings::new()
+        });
+        self.news_of(meter, &standings)
+    }
+}
+
 impl<H: Host> Context<'_, H> {
     fn is_ready(&mut self, reporter: &mut Reporter) -> Result<bool, DecideError> {
-        let now = self.host.now()?;
-        reporter.is_ready(now, || {
-            let source: Hex128 = gateway(self.open()?.salt());
-            let random = self.host.random()?;
-            Ok((source, random.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))))
+        reporter.is_ready(self.host.now()?, self)
+    }
+
+    /// Where a caller stands.
+    fn standings(&mut self, meter: &Meter) -> Result<Standings, DecideError> {
+        let Some((quotas, watch)) = meter.watch() else { return Ok(Standings::new()) };
+        let (counters, _, host) = self.opened()?;
+        let mut standings = Standings::new();
+        for (counter, quotas) in watch.levels.counters().zip([quotas.own(), quotas.shared()]) {
+            standings.extend(counters.standing(host, &counter, quotas)?);
+        }
+        Ok(standings)
+    }
+
+    /// The shares of its quotas that a caller who stands there has used, and that were not told yet.
+    fn news_of(&mut self, meter: &Rc<Meter>, standings: &[Standing]) -> Vec<News> {
+        let config = Arc::clone(&meter.config);
+        let (Some((quotas, watch)), Some(settings)) = (meter.watch(), &config.settings.usage) else {
+            return Vec::new();
+        };
+        let cost = config.catalog.classes.get(meter.class).map_or(1, Class::units);
+        let news = watch.news(quotas, cost, &settings.thresholds, standings).into_iter();
+        news.filter_map(|crossed| {
+            let reset = self.reset_number(quotas, watch, &crossed).unwrap_or_else(|error| {
+                self.log_error("the reset of a quota could not be read", error);
+                0
+            });
+            let id = watch.id(quotas, &crossed, reset)?;
+            Some(News { meter: Rc::clone(meter), crossed, id })
         })
+        .collect()
+    }
+
+    fn reset_number(
+        &mut self,
+        quotas: &QuotaSet,
+        watch: &Watch,
+        crossed: &Crossed,
+    ) -> Result<u64, DecideError> {
+        let is_own = crossed.place < quotas.own().len();
+        let counter = watch.levels.counters().nth(usize::from(!is_own));
+        let (Some(counter), Some(quota)) = (counter, quotas.quotas().get(crossed.place)) else {
+            return Ok(0);
+        };
+        let (counters, _, host) = self.opened()?;
+        Ok(counters.reset_number(host, &counter, quota, &crossed.standing)?)
     }
 
     /// The meter of a caller's requests of a class, if they are reported.
@@ -79,18 +145,29 @@ impl<H: Host> Context<'_, H> {
         subscriber: &Subscriber<'_>,
         class: usize,
         key: &KeyDigest,
+        levels: &Levels,
     ) -> Option<Rc<Meter>> {
         let reporter = self.counting.reporter.as_ref()?;
         let quotas = match subscriber.entitlements.get(class) {
             Some(Entitlement::Quotas(quotas)) => Some(Arc::clone(quotas)),
             Some(Entitlement::Unlimited | Entitlement::NotInPlan) | None => None,
         };
+        let config = self.config;
+        let names = || {
+            let organisation = subscriber.organisation.map_or(subscriber.who, Who::Organisation);
+            let class = config.class_name(class);
+            [subscriber.who, organisation].map(|who| SharedName::new(&config.settings.namespace, who, class))
+        };
+        let is_told = config.settings.enforcement == Mode::Enforced
+            && config.settings.usage.as_ref().is_some_and(|usage| !usage.thresholds.is_empty());
+        let watch = quotas.as_ref().filter(|_| is_told).and_then(|quotas| Watch::new(quotas, levels, names));
         let caller = Caller {
             subscriber: subscriber.id.map(Arc::from),
             key: key.first_chunk().copied().unwrap_or_default(),
             organisation: subscriber.organisation.map(Arc::from),
             plan: subscriber.plan,
             quotas,
+            watch,
         };
         Some(reporter.meter(class, caller))
     }
@@ -143,6 +220,14 @@ impl<H: Host> Context<'_, H> {
                     meter.stands(Tightest { place: 0, used: standing.used, to: standing.reset(quota) });
                 }
                 _ => stands(meter, charged),
+            }
+            if let Some((_, watch)) = meter.watch()
+                && watch.is_news(&charged.standings)
+            {
+                let news = self.news_of(meter, &charged.standings);
+                if let Some(reporter) = &mut self.counting.reporter {
+                    reporter.tell(news);
+                }
             }
         }
     }

@@ -1,10 +1,13 @@
 //! A batch of CloudEvents 1.0 in JSON, as it is posted.
 
+use std::rc::Rc;
+
 use ledger_wire::Hex128;
 use serde::Serialize;
 
 use super::meter::Meter;
 use super::rfc3339;
+use super::threshold::Crossed;
 use crate::time::Timestamp;
 
 /// Most bytes of a batch.
@@ -62,6 +65,18 @@ struct TightestQuota<'a> {
     to: String,
 }
 
+/// A share of a quota that is used.
+#[derive(Serialize)]
+struct Threshold<'a> {
+    class: &'a str,
+    quota: &'a str,
+    share: u8,
+    limit: u32,
+    used: u32,
+    from: String,
+    to: String,
+}
+
 /// What the events of a batch have in common.
 #[derive(Debug)]
 pub struct Head {
@@ -71,6 +86,17 @@ pub struct Head {
     pub vm: u64,
     /// The number of the batch.
     pub number: u64,
+}
+
+/// A share that is used, and the id under which it is told.
+#[derive(Debug)]
+pub struct News {
+    /// Whose.
+    pub meter: Rc<Meter>,
+    /// The share.
+    pub crossed: Crossed,
+    /// The id.
+    pub id: Hex128,
 }
 
 /// A batch that is being written.
@@ -137,6 +163,29 @@ impl Writer {
         let fits = self.write(kind, &subject, &id, data);
         self.batch.requests += if fits { sums.all() } else { 0 };
         fits
+    }
+
+    /// Adds a share that is used, under an id of its own. Returns whether it has room.
+    #[must_use]
+    pub fn push_crossed(&mut self, News { meter, crossed, id }: &News) -> bool {
+        let caller = meter.caller.as_ref();
+        let quotas = caller.and_then(|caller| caller.quotas.as_ref());
+        let (Some(caller), Some(quota)) =
+            (caller, quotas.and_then(|quotas| quotas.quotas().get(crossed.place)))
+        else {
+            return true;
+        };
+        let period = quota.window.period(crossed.standing.index);
+        let data = Threshold {
+            class: meter.config.class_name(meter.class),
+            quota: &quota.name,
+            share: crossed.share.0,
+            limit: quota.limit.get(),
+            used: crossed.standing.used,
+            from: rfc3339::whole_second(period.start),
+            to: rfc3339::whole_second(period.end),
+        };
+        self.write("weir.threshold", &caller.subject(), &format!("{:032x}", id.0), data)
     }
 
     fn write(&mut self, kind: &'static str, subject: &str, id: &str, data: impl Serialize) -> bool {

@@ -3,6 +3,7 @@
 use core::cell::Cell;
 use std::sync::Arc;
 
+use super::threshold::Watch;
 use crate::config::{Config, hex};
 use crate::quota::QuotaSet;
 
@@ -49,6 +50,8 @@ pub struct Caller {
     pub plan: usize,
     /// The quotas, if there are any.
     pub quotas: Option<Arc<QuotaSet>>,
+    /// Those whose shares are told, if there are any.
+    pub watch: Option<Watch>,
 }
 
 impl Caller {
@@ -84,14 +87,24 @@ pub struct Meter {
     pub(super) tightest: Cell<Option<Tightest>>,
     /// Whether the reporter lists it.
     pub(super) is_listed: Cell<bool>,
+    /// For how many more intervals a fleet's answers may change where the caller stands.
+    pub(super) looks: Cell<u32>,
 }
 
 impl Meter {
     /// A meter that has counted nothing.
     #[must_use]
     pub fn new(config: Arc<Config>, class: usize, caller: Option<Caller>) -> Self {
-        let (sums, tightest, is_listed) = Default::default();
-        Self { config, class, caller, sums, tightest, is_listed }
+        let (sums, tightest, is_listed, looks) = Default::default();
+        Self { config, class, caller, sums, tightest, is_listed, looks }
+    }
+
+    /// The quotas, and those of them whose shares are told.
+    #[inline]
+    #[must_use]
+    pub fn watch(&self) -> Option<(&Arc<QuotaSet>, &Watch)> {
+        let caller = self.caller.as_ref()?;
+        caller.quotas.as_ref().zip(caller.watch.as_ref())
     }
 
     /// Notes where the caller stands.

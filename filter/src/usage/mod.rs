@@ -10,3 +10,4 @@ pub mod batch;
 pub mod meter;
 pub mod report;
 mod rfc3339;
+pub mod threshold;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use ledger_wire::Hex128;
 
-use super::batch::{Batch, Head, Writer};
-use super::meter::{Caller, Meter};
+use super::batch::{Batch, Head, News, Writer};
+use super::meter::{Caller, Meter, Sums};
 use crate::config::Config;
 use crate::time::Timestamp;
 
@@ -18,6 +18,29 @@ const MOST: usize = 114_688;
 const MANY: usize = MOST / 2;
 /// The first pause before a batch is sent again, which is doubled up to the interval.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Most shares of quotas that wait to be told.
+const MOST_NEWS: usize = 16_384;
+/// For how long after its last request a caller of a fleet is looked at: until gateways that are idle have given back what they hold.
+const LOOKED_AT: u64 = 10;
+
+/// What the reports need of the gateway.
+pub trait Gateway {
+    /// What keeps it from naming.
+    type Error;
+
+    /// The name of the gateway process, and a random number.
+    ///
+    /// # Errors
+    /// If the host has none.
+    fn names(&mut self) -> Result<(Hex128, u64), Self::Error>;
+
+    /// Whether others use the quotas of a caller, so that it may have used a share of one without a request.
+    fn shares(&self, meter: &Meter) -> bool;
+
+    /// The shares of its quotas that it has used, and that were not told yet.
+    fn news(&mut self, meter: &Rc<Meter>) -> Vec<News>;
+}
 
 /// What has become of a batch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,8 +73,10 @@ pub struct Reporter {
     began: Timestamp,
     /// Meters that have something to report.
     listed: Vec<Rc<Meter>>,
-    /// Those of the interval that ended, and when it began.
-    due: (Vec<Rc<Meter>>, Timestamp),
+    /// Shares of quotas that are used.
+    news: Vec<News>,
+    /// What the interval that ended leaves to be put into batches, and when it began.
+    due: (Vec<Rc<Meter>>, Vec<News>, Timestamp),
     /// The meters of strangers by class, once there are any.
     strangers: Vec<Rc<Meter>>,
     /// Batches that the service has not taken: this VM's, and those of configurations that ended.
@@ -76,6 +101,7 @@ impl Reporter {
             vm: None,
             began: Timestamp::default(),
             listed: Vec::new(),
+            news: Vec::new(),
             due: Default::default(),
             strangers: Vec::new(),
             untaken: VecDeque::new(),
@@ -126,20 +152,22 @@ impl Reporter {
         has_room
     }
 
-    /// Whether a batch is to be sent now: that of [`Reporter::batch`]. If there is none, it is made, for which `names` has the name of the gateway
-    /// process and a random number.
+    /// Adds shares of quotas that are used.
+    #[cold]
+    pub fn tell(&mut self, news: Vec<News>) {
+        self.news.extend(news);
+        self.lost += self.news.drain(MOST_NEWS.min(self.news.len())..).count() as u64;
+    }
+
+    /// Whether a batch is to be sent now: that of [`Reporter::batch`]. If there is none, it is made.
     ///
     /// # Errors
-    /// If there are no names.
-    pub fn is_ready<E>(
-        &mut self,
-        now: Timestamp,
-        names: impl FnOnce() -> Result<(Hex128, u64), E>,
-    ) -> Result<bool, E> {
+    /// If the gateway has no names.
+    pub fn is_ready<G: Gateway>(&mut self, now: Timestamp, gateway: &mut G) -> Result<bool, G::Error> {
         if self.untaken.is_empty() && self.is_due(now) {
-            let (source, random) = names()?;
+            let (source, random) = gateway.names()?;
             let vm = *self.vm.get_or_insert(random);
-            let batch = self.make(&Head { source, vm, number: self.number }, now);
+            let batch = self.make(&Head { source, vm, number: self.number }, now, gateway);
             self.number += u64::from(batch.is_some());
             self.untaken.extend(batch);
         }
@@ -161,17 +189,39 @@ impl Reporter {
             self.began = now;
         }
         let is_over = now < self.began || now.duration_since(self.began) >= self.interval;
-        if self.due.0.is_empty() && (is_over || self.is_ending || self.listed.len() >= MANY) {
-            self.due = (core::mem::take(&mut self.listed), self.began);
+        if !self.has_due() && (is_over || self.is_ending || self.listed.len() >= MANY) {
+            self.due = (core::mem::take(&mut self.listed), core::mem::take(&mut self.news), self.began);
             self.began = now;
         }
-        !self.due.0.is_empty()
+        self.has_due()
     }
 
-    fn make(&mut self, head: &Head, now: Timestamp) -> Option<Batch> {
-        let (due, from) = &mut self.due;
+    fn has_due(&self) -> bool {
+        !(self.due.0.is_empty() && self.due.1.is_empty())
+    }
+
+    fn make(&mut self, head: &Head, now: Timestamp, gateway: &mut impl Gateway) -> Option<Batch> {
+        let (due, news, from) = &mut self.due;
         let mut writer = Writer::new(head, *from, now);
+        while let Some(crossed) = news.pop() {
+            if !writer.push_crossed(&crossed) && !writer.is_empty() {
+                news.push(crossed);
+                return writer.finish();
+            }
+        }
         while let Some(meter) = due.pop() {
+            if gateway.shares(&meter) && !self.is_ending {
+                // They follow in the next batch.
+                news.extend(gateway.news(&meter));
+                let looks = meter.looks.get().saturating_sub(1);
+                let all = (LOOKED_AT / self.interval.as_secs().max(1)) as u32 + 1;
+                meter.looks.set(if meter.sums.get() == Sums::default() { looks } else { all });
+            }
+            if meter.sums.get() == Sums::default() {
+                meter.is_listed.set(meter.looks.get() > 0);
+                self.listed.extend(Some(meter).filter(|meter| meter.looks.get() > 0));
+                continue;
+            }
             if !writer.push(&meter) {
                 if !writer.is_empty() {
                     due.push(meter);
@@ -180,8 +230,9 @@ impl Reporter {
                 // Its names alone are longer than a batch may be.
                 self.lost += meter.sums.get().all();
             }
-            meter.is_listed.set(false);
             meter.sums.take();
+            meter.is_listed.set(meter.looks.get() > 0);
+            self.listed.extend(Some(meter).filter(|meter| meter.looks.get() > 0));
         }
         if due.is_empty() {
             // Its memory is that of a busy interval.
@@ -230,10 +281,12 @@ impl Reporter {
     }
 
     fn has_left(&self) -> bool {
-        !(self.untaken.is_empty() && self.due.0.is_empty() && self.listed.is_empty())
+        !(self.untaken.is_empty() && self.listed.is_empty() && self.news.is_empty()) || self.has_due()
     }
 
     fn lose_all(&mut self) {
+        self.news.clear();
+        self.due.1.clear();
         let batches = self.untaken.drain(..).map(|batch| batch.requests);
         let meters = self.due.0.drain(..).chain(self.listed.drain(..)).map(|meter| meter.sums.take().all());
         self.lost += batches.sum::<u64>() + meters.sum::<u64>();
@@ -244,6 +297,8 @@ impl Reporter {
         self.untaken.append(&mut ended.untaken);
         self.listed.append(&mut ended.due.0);
         self.listed.append(&mut ended.listed);
+        self.tell(core::mem::take(&mut ended.due.1));
+        self.tell(core::mem::take(&mut ended.news));
         for meter in self.listed.split_off(self.listed.len().min(MOST)) {
             self.lost += meter.sums.take().all();
         }

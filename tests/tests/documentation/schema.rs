@@ -145,6 +145,7 @@ fn the_defaults_of_the_schema_are_those_of_the_filter() {
         assert_eq!(required, whole, "{definition}");
     };
     object("Directory", "directory", json!({"cluster": "c", "path": "/keys"}));
+    object("Usage", "usage", json!({"cluster": "c", "path": "/usage"}));
     object("Operators", "operators", json!({"tokens": [{"name": "a", "token": policy::hash("token")}]}));
     object("Headers", "headers", json!({}));
     object("Capacity", "counters", json!({}));

@@ -166,6 +166,8 @@ pub(crate) struct Shape {
     pub(crate) workers: usize,
     /// How gateways get another configuration.
     pub(crate) updates: Updates,
+    /// Where gateways report what is used, if their policy has them do so.
+    pub(crate) usage: Option<SocketAddr>,
 }
 
 impl Default for Shape {
@@ -180,6 +182,7 @@ impl Default for Shape {
             upstream: Upstream::DirectResponse,
             workers: 2,
             updates: Updates::None,
+            usage: None,
         }
     }
 }
@@ -194,11 +197,13 @@ pub(crate) struct Fleet {
     setup: Setup,
     /// By how much all clocks are ahead, in milliseconds.
     ahead: i64,
+    usage: Option<SocketAddr>,
 }
 
 impl Fleet {
     pub(crate) fn start(policy: &Policy, shape: Shape) -> Self {
-        let Shape { gateways, ledgers, store, round_trip, clocks, ahead, upstream, workers, updates } = shape;
+        let Shape { gateways, ledgers, store, round_trip, clocks, ahead, upstream, workers, updates, usage } =
+            shape;
         let clock = Clock::ahead(ahead);
         let start = |_| Ledger::start(free_address(), &store, clock.as_ref());
         let ledgers: Vec<_> = (0..ledgers).map(start).collect();
@@ -213,6 +218,7 @@ impl Fleet {
             // Streams that were open go on for longer than a test.
             setup: Setup::new(policy.clone(), upstream).workers(workers).updates(updates).drain(DRAIN),
             ahead,
+            usage,
         };
         for gateway in 0..gateways {
             fleet.add_gateway(policy, clocks.get(gateway).copied().unwrap_or(0));
@@ -227,7 +233,11 @@ impl Fleet {
         let clock = Clock::ahead(self.ahead + clock);
         setup.variables.extend(clock.as_ref().map(Clock::variable));
         let cluster = ledger_cluster(&self.ways.iter().map(Way::address).collect::<Vec<_>>());
+        let usage = self.usage;
         let envoy = Envoy::start_amended(setup, |bootstrap, _| {
+            if let Some(address) = usage {
+                tests::envoy::set_cluster(bootstrap, tests::collector::CLUSTER, address)?;
+            }
             let clusters = bootstrap.pointer_mut("/static_resources/clusters").and_then(Value::as_array_mut);
             clusters.unwrap().push(cluster);
             Ok(())

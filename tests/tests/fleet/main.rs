@@ -26,3 +26,4 @@ mod sizing;
 mod store;
 mod stub;
 mod stubbed;
+mod usage;

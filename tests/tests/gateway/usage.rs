@@ -243,6 +243,88 @@ fn strangers_are_reported_by_class_alone() {
     );
 }
 
+/// The thresholds that were told, by subscriber, class, share and limit, and how many events told each.
+fn thresholds(collector: &Collector) -> BTreeMap<(String, String, u64, u64), usize> {
+    let mut told = BTreeMap::new();
+    for event in collector.events("weir.threshold") {
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let number = |field: &str| event["data"][field].as_u64().unwrap();
+        let of = (text(&event["subject"]), text(&event["data"]["class"]), number("share"), number("limit"));
+        *told.entry(of).or_insert(0) += 1;
+    }
+    told
+}
+
+#[test]
+fn a_thousand_counters_tell_each_threshold_once_whichever_worker_sees_it_and_again_after_a_raised_limit() {
+    const CALLERS: usize = 500;
+    let policy = |limit: u32| {
+        let quotas = json!([format!("{limit}/month")]);
+        let classes = json!([{"name": "bulk", "cost": 3, "match": [{"path": "/bulk"}]}]);
+        let policy = Policy::contract()
+            .unwrap()
+            .with("plans", json!({"pro": {"standard": quotas, "bulk": quotas}}))
+            .with("classes", classes);
+        let caller =
+            |policy: Policy, number| policy.subscriber(&subscriber(number), "pro", &format!("key-{number}"));
+        reporting((0..CALLERS).fold(policy, caller))
+    };
+    // As many as fit, and some more.
+    let flood = |gateway: SocketAddr, each: usize| {
+        let requests = (0..each * CALLERS).flat_map(|number| {
+            let key = format!("key-{}", number % CALLERS);
+            let bulk = (number / CALLERS % 3 == 0).then(|| get("/bulk").key(&key));
+            [Some(get("/links").key(&key)), bulk].into_iter().flatten().map(|request| ((), request))
+        });
+        flood::send(gateway, 32, requests).unwrap();
+    };
+    let expected = |limits: &[u64]| {
+        let all = (0..CALLERS)
+            .flat_map(|number| ["standard", "bulk"].map(|class| (subscriber(number), class.to_owned())));
+        let all = all.flat_map(|(subject, class)| {
+            limits
+                .iter()
+                .flat_map(move |limit| [80, 100].map(|share| (subject.clone(), class.clone(), share, *limit)))
+        });
+        all.map(|of| (of, 1)).collect::<BTreeMap<_, usize>>()
+    };
+    let assert_told = |collector: &Collector, limits: &[u64]| {
+        let expected = expected(limits);
+        let agrees = || (thresholds(collector) == expected).then_some(());
+        if let Err(error) = clock::eventually("the thresholds", PATIENCE, agrees) {
+            let told = thresholds(collector);
+            let different: Vec<_> =
+                expected.iter().filter(|(of, times)| told.get(*of) != Some(*times)).collect();
+            panic!("{error:#}: {} of {}, without {different:?}", told.len(), expected.len());
+        }
+    };
+    let collector = Collector::start();
+    let setup = Setup::new(policy(20), Upstream::DirectResponse).workers(4).live_updates();
+    let mut envoy = collector.envoy(setup);
+    flood(envoy.address(), 22);
+    assert_told(&collector, &[20]);
+    assert!(envoy.update(policy(30)).unwrap());
+    flood(envoy.address(), 33);
+    assert_told(&collector, &[20, 30]);
+}
+
+/// Each reports once an hour, so nothing is reported but what a configuration does that ends.
+#[test]
+fn a_real_envoy_waits_for_what_a_configuration_reports_that_ends() {
+    let hourly = reporting(Policy::contract().unwrap().subscriber("acme", "pro", "key"))
+        .with_at("/plans/pro/standard", json!(["1000/month"]))
+        .with_at("/usage/interval", json!("1h"));
+    let collector = Collector::start();
+    let setup = Setup::new(hourly, Upstream::DirectResponse).workers(4).live_updates();
+    let mut envoy = collector.envoy(setup);
+    flood::send(envoy.address(), 32, (0..400).map(|_| ((), get("/links").key("key")))).unwrap();
+    assert_eq!(collector.usage(), Usage::new(), "the interval goes on");
+    let silent = Policy::contract().unwrap().subscriber("acme", "pro", "key");
+    assert!(envoy.update(silent).unwrap());
+    let used = Used { requests: 400, units: 400, refused: 0 };
+    assert_reported(&collector, &Usage::from([(("acme".to_owned(), "standard".to_owned()), used)]));
+}
+
 /// The next configuration of the VM reports nothing, so it cannot take over what is left.
 #[test]
 fn a_configuration_that_ends_without_another_that_reports_sends_its_last_batch() {

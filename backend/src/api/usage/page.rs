@@ -128,7 +128,7 @@ impl Row {
 
 impl Quota {
     fn of(of: &Tightest) -> Self {
-        let share = format!("{}.{}", of.share() / 10, of.share() % 10);
+        let share = of.percent();
         let used = format!("{} of {}", grouped(of.used), grouped(of.limit));
         Self { quota: of.quota.clone(), share, used, until: minute(of.until) }
     }

@@ -10,7 +10,7 @@ use sqlx::any::AnyRow;
 use super::sums::{SUMMED, account_of, by_account, last, push_source, sums_of};
 use crate::domain::usage::{Account, Sums, Threshold, Tightest};
 use crate::store::reader::Reader;
-use crate::store::rollups::{DAY, HOUR};
+use crate::store::rollups::{DAY, HOUR, start_of};
 use crate::store::sql::Sql;
 use crate::store::{Store, StoreError, from_json, instant_of};
 
@@ -157,7 +157,10 @@ async fn describe(
         "SELECT a.subscriber, MIN(t.bucket) AS at FROM usage_accounts a JOIN usage_minutes t ON t.account_seq = a.seq
          WHERE t.refused > 0 AND t.bucket >= ",
     );
-    sql.bind(last(DAY, now).0).push(" AND a.subscriber").in_texts(subscribers).push(" GROUP BY a.subscriber");
+    sql.bind(start_of(last(DAY, now).0, HOUR / 60))
+        .push(" AND a.subscriber")
+        .in_texts(subscribers)
+        .push(" GROUP BY a.subscriber");
     for row in on.all(sql).await? {
         all.entry(row.try_get("subscriber")?).or_default().first_refusal = Some(instant_of(&row, "at")?);
     }

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::*;
+use crate::config::Entitlement;
+use crate::count::fingerprint::Who;
 use crate::decide::settlement::Moment;
 
 const USAGE: &str = r#""usage": {"cluster": "c", "path": "/usage", "interval": "10s"}"#;
@@ -177,4 +179,125 @@ fn a_configuration_that_follows_reports_what_the_one_before_has_left() {
     assert!(!before.limiter.end_reports());
     after.send("GET", "/links", "Bearer free-1");
     assert_eq!(after.reported(), expected([("f", "standard", [2, 2, 0])]));
+}
+
+/// A threshold that is told: class, share, limit and units used.
+type Threshold = (String, u64, u64, u64);
+
+/// A filter of one subscriber with two classes, which cost 1 and 3 and have `limit` an hour each. It shares the host of `before`, if there is one.
+fn with_limit(limit: u32, fields: &str, before: Option<Filter>) -> Filter {
+    let key = digest(b"key").map(|byte| format!("{byte:02x}")).concat();
+    let json = format!(
+        r#"{{"plans": {{"pro": {{"standard": ["{limit}/hour", "1000/minute"], "bulk": ["{limit}/hour"]}}}},
+            "classes": [{{"name": "bulk", "cost": 3, "refund": {{"statuses": ["5xx"]}}, "match": [{{"path": "/bulk"}}]}}],
+            "subscribers": [{{"id": "acme", "plan": "pro", "keys": ["sha256:{key}"]}}], {USAGE}{fields}}}"#
+    );
+    let config = Arc::new(Config::from_json(json.as_bytes()).unwrap());
+    let host = before.unwrap_or_else(|| Filter::with("")).host;
+    Filter { limiter: Limiter::new(config), host }
+}
+
+impl Filter {
+    /// Sends a request with the key, and answers it with this status. Another VM of the same process may send it.
+    fn call(&mut self, path: &str, response: &str, times: usize) {
+        for _ in 0..times {
+            let sent = self.send("GET", path, "Bearer key");
+            if let Some(mut charged) = sent.charged.filter(|charged| charged.is_open) {
+                let headers: [(&str, &[u8]); 1] = [(":status", response.as_bytes())];
+                self.limiter.settle(&mut self.host, &mut charged, Moment::Headers(&serialize(&headers)));
+                self.limiter.settle(&mut self.host, &mut charged, Moment::End);
+            }
+        }
+    }
+
+    /// The thresholds that are told, and their ids.
+    fn thresholds(&mut self) -> (Vec<Threshold>, Vec<String>) {
+        let mut events = self.reports();
+        events.retain(|event| event["type"] == "weir.threshold");
+        events.sort_by_key(|event| (event["data"]["class"].to_string(), event["data"]["share"].as_u64()));
+        let number = |event: &Value, field: &str| event["data"][field].as_u64().unwrap();
+        let told = events.iter().map(|event| {
+            let class = event["data"]["class"].as_str().unwrap().to_owned();
+            (class, number(event, "share"), number(event, "limit"), number(event, "used"))
+        });
+        (told.collect(), events.iter().map(|event| event["id"].to_string()).collect())
+    }
+
+    /// Resets the hour of the class `standard`.
+    fn reset(&mut self) {
+        let (config, key) = (Arc::clone(self.limiter.config()), digest(b"key"));
+        let Entitlement::Quotas(quotas) = &config.catalog.plans[0].1[config.catalog.default_class] else {
+            panic!("no quotas");
+        };
+        let mut context = self.limiter.context(&mut self.host);
+        let (counters, _, host) = context.opened().unwrap();
+        let counter = counters.counter(Who::Key(&key), "standard");
+        counters.reset(host, &counter, &quotas.quotas()[..1], None).unwrap();
+    }
+}
+
+fn told<const N: usize>(rows: [(&str, u64, u64, u64); N]) -> Vec<Threshold> {
+    rows.map(|(class, share, limit, used)| (class.to_owned(), share, limit, used)).to_vec()
+}
+
+#[test]
+fn a_threshold_is_told_once_and_again_after_a_raised_limit_and_a_reset_but_not_after_a_refund() {
+    let mut filter = with_limit(10, "", None);
+    filter.call("/links", "200", 7);
+    filter.call("/bulk", "200", 2);
+    assert_eq!(filter.thresholds().0, told([]));
+    filter.call("/links", "200", 1);
+    filter.call("/bulk", "200", 1);
+    // Another request that costs 3 does not fit, so all of the quota is used.
+    let (found, first) = filter.thresholds();
+    assert_eq!(found, told([("bulk", 80, 10, 9), ("bulk", 100, 10, 9), ("standard", 80, 10, 8)]));
+    filter.call("/links", "200", 3);
+    assert_eq!(filter.thresholds().0, told([("standard", 100, 10, 10)]));
+    filter.call("/links", "200", 3);
+    assert_eq!(filter.thresholds().0, told([]));
+
+    let mut raised = with_limit(12, "", Some(filter));
+    raised.call("/links", "200", 1);
+    let (found, ids) = raised.thresholds();
+    assert_eq!(found, told([("standard", 80, 12, 11)]));
+    assert!(ids.iter().all(|id| !first.contains(id)));
+
+    raised.reset();
+    raised.call("/links", "200", 9);
+    assert_eq!(raised.thresholds().0, told([]));
+    raised.call("/links", "200", 1);
+    let (found, after_reset) = raised.thresholds();
+    assert_eq!(found, told([("standard", 80, 12, 10)]));
+    assert!(after_reset.iter().all(|id| !ids.contains(id)));
+
+    // A VM that starts tells it again, under the same id.
+    let mut restarted = with_limit(12, "", Some(raised));
+    restarted.call("/links", "200", 1);
+    assert_eq!(restarted.thresholds(), (told([("standard", 80, 12, 11)]), after_reset));
+
+    // The next window has a count of its own.
+    restarted.host.seconds += 3_600;
+    restarted.call("/links", "200", 10);
+    let (found, next) = restarted.thresholds();
+    assert_eq!(found, told([("standard", 80, 12, 10)]));
+    assert!(next.iter().all(|id| !first.contains(id)));
+}
+
+#[test]
+fn what_a_refund_gives_back_is_not_told_again() {
+    let mut filter = with_limit(10, "", None);
+    filter.call("/bulk", "200", 2);
+    filter.call("/bulk", "503", 1);
+    assert_eq!(filter.thresholds().0, told([("bulk", 80, 10, 9), ("bulk", 100, 10, 9)]).split_off(2));
+    filter.call("/bulk", "200", 1);
+    assert_eq!(filter.thresholds().0, told([("bulk", 80, 10, 9), ("bulk", 100, 10, 9)]));
+    filter.call("/bulk", "200", 3);
+    assert_eq!(filter.thresholds().0, told([]));
+}
+
+#[test]
+fn nothing_is_told_in_shadow_mode() {
+    let mut filter = with_limit(10, r#", "enforcement": "shadow""#, None);
+    filter.call("/links", "200", 12);
+    assert_eq!(filter.thresholds().0, told([]));
 }
