@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 use flate2::bufread::MultiGzDecoder;
 use host_sim::{Clock, LogLevel};
 use host_sim_cli::failure::Failure;
+use indicatif::{ProgressBar, ProgressStyle};
 use weir::replay::{self, Callers, Fields, Log, Report, Side, since_epoch};
 
 use super::pair;
@@ -83,10 +84,16 @@ enum Format {
     Markdown,
 }
 
-fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
-    let file: Box<dyn Read> =
-        if path == Path::new("-") { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
-    let mut reader = BufReader::with_capacity(CHUNK, file);
+/// Opens a log, which moves the bar as it is read.
+fn open(path: &Path, bar: &ProgressBar) -> io::Result<Box<dyn BufRead>> {
+    let file: Box<dyn Read> = if path == Path::new("-") {
+        Box::new(io::stdin())
+    } else {
+        let file = File::open(path)?;
+        bar.inc_length(file.metadata()?.len());
+        Box::new(file)
+    };
+    let mut reader = BufReader::with_capacity(CHUNK, bar.wrap_read(file));
     if reader.fill_buf()?.starts_with(&[0x1f, 0x8b]) {
         return Ok(Box::new(BufReader::with_capacity(CHUNK, MultiGzDecoder::new(reader))));
     }
@@ -106,23 +113,27 @@ impl Replay {
         }
         let title = logs.iter().map(|log| log.display().to_string()).collect::<Vec<_>>().join(", ");
         let of_log = |failure: Failure| failure.about(&title);
-        let mut log = self.log(logs)?;
+        let bar = ProgressBar::new(0);
+        let template = ProgressStyle::with_template("{bar:40} {bytes} {bytes_per_sec}, {eta} left");
+        bar.set_style(template.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        let mut log = self.log(logs, &bar)?;
         let begins = log.begins().map_err(Failure::from).map_err(of_log)?;
         let configurations = self.baseline.iter().chain([config]);
         let sides = configurations.map(|file| self.side(file, since_epoch(begins)));
         let mut sides = sides.collect::<Result<Vec<_>, _>>()?;
         let report = replay::replay(&mut sides, &mut log);
+        bar.finish_and_clear();
         if let Some(failure) = sides.iter().find_map(|side| side.host.worker(0).vm_failure()) {
             return Err(Failure::Missed(failure.to_string()));
         }
         self.print(&report.map_err(Failure::from).map_err(of_log)?, &title)
     }
 
-    fn log(&self, files: &[PathBuf]) -> Result<Log, Failure> {
+    fn log(&self, files: &[PathBuf], bar: &ProgressBar) -> Result<Log, Failure> {
         let fields =
             self.headers.iter().fold(Fields::default(), |fields, (name, of)| fields.header(name, of));
         let fields = self.fields.iter().try_fold(fields, |fields, (what, of)| fields.field(what, of));
-        let open = |file: &PathBuf| Ok((file.clone(), open(file).map_err(Failure::file(file))?));
+        let open = |file: &PathBuf| Ok((file.clone(), open(file, bar).map_err(Failure::file(file))?));
         let files = files.iter().map(open).collect::<Result<Vec<_>, Failure>>()?;
         Ok(Log::new(fields.map_err(Failure::Unusable)?, files)?)
     }
