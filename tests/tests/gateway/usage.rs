@@ -273,7 +273,7 @@ fn a_thousand_counters_tell_each_threshold_once_whichever_worker_sees_it_and_aga
     let flood = |gateway: SocketAddr, each: usize| {
         let requests = (0..each * CALLERS).flat_map(|number| {
             let key = format!("key-{}", number % CALLERS);
-            let bulk = (number / CALLERS % 3 == 0).then(|| get("/bulk").key(&key));
+            let bulk = (number / CALLERS).is_multiple_of(3).then(|| get("/bulk").key(&key));
             [Some(get("/links").key(&key)), bulk].into_iter().flatten().map(|request| ((), request))
         });
         flood::send(gateway, 32, requests).unwrap();
