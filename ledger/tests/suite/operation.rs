@@ -246,27 +246,6 @@ async fn a_master_that_refuses_to_write_is_an_error_of_its_counters() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_announces_what_nobody_reaches_is_said_to_do_so_in_one_line() {
-    for engine in ENGINES {
-        let bus = free_port().to_string();
-        let options =
-            ["--cluster-enabled", "yes", "--cluster-port", &bus, "--cluster-announce-ip", "127.0.0.9"];
-        let node = engine.start_with(&options).await;
-        node.cli("cluster addslotsrange 0 16383");
-        until("it is whole", async || node.cli("cluster info").contains("cluster_state:ok")).await;
-        let ledger = Process::start_unready(&["--store", &node.url(), "--cluster"]);
-        let announced = format!("announces masters that the ledger cannot reach: 127.0.0.9:{}", node.port);
-        until("it is said", async || ledger.get("/readyz").await.body.contains(&announced)).await;
-        sleep(Duration::from_secs(3)).await;
-        let log = ledger.log();
-        assert_eq!(log.matches(&announced).count(), 1, "{engine:?}: {log}");
-        assert_eq!(log.matches("WARN").count(), 1, "{engine:?}: {log}");
-        assert!(log.lines().count() <= 4, "{engine:?}: {log}");
-        assert!(log.contains("cluster-announce-ip"), "{log}");
-    }
-}
-
-#[tokio::test]
 async fn a_statement_that_is_refused_is_named_in_the_log_once_for_each_gateway_and_field() {
     let ledger = Process::start(&[]).await;
     let past = json!({ "begins": now() / 1_000 - 200, "ends": now() / 1_000 - 100 });
@@ -306,5 +285,32 @@ fn the_help_has_examples() {
     ] {
         let help = run(arguments);
         assert!(parts.iter().all(|part| help.contains(part)), "{help}");
+    }
+}
+
+/// On a busy machine the store would also answer too late, which is another cause with a line of its own.
+mod alone {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_cluster_that_announces_what_nobody_reaches_is_said_to_do_so_in_one_line() {
+        for engine in ENGINES {
+            let bus = free_port().to_string();
+            let options =
+                ["--cluster-enabled", "yes", "--cluster-port", &bus, "--cluster-announce-ip", "127.0.0.9"];
+            let node = engine.start_with(&options).await;
+            node.cli("cluster addslotsrange 0 16383");
+            until("it is whole", async || node.cli("cluster info").contains("cluster_state:ok")).await;
+            let ledger = Process::start_unready(&["--store", &node.url(), "--cluster"]);
+            let announced =
+                format!("announces masters that the ledger cannot reach: 127.0.0.9:{}", node.port);
+            until("it is said", async || ledger.get("/readyz").await.body.contains(&announced)).await;
+            sleep(Duration::from_secs(3)).await;
+            let log = ledger.log();
+            assert_eq!(log.matches(&announced).count(), 1, "{engine:?}: {log}");
+            assert_eq!(log.matches("WARN").count(), 1, "{engine:?}: {log}");
+            assert!(log.lines().count() <= 4, "{engine:?}: {log}");
+            assert!(log.contains("cluster-announce-ip"), "{log}");
+        }
     }
 }
