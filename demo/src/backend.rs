@@ -178,12 +178,26 @@ impl Backend {
         })
     }
 
-    /// Ends it.
+    /// Its process, while it runs.
+    #[must_use]
+    pub fn id(&self) -> Option<u32> {
+        self.process.as_ref().map(Process::id)
+    }
+
+    /// Ends it at once.
     pub fn stop(&mut self) {
         self.process = None;
     }
 
-    /// Starts it again where it was, after [`Self::stop`].
+    /// Waits until it has ended, as it does when it is told to.
+    ///
+    /// # Errors
+    /// When its status cannot be had.
+    pub fn wait(&mut self) -> anyhow::Result<()> {
+        self.process.take().map_or(Ok(()), |mut process| process.wait().map(drop))
+    }
+
+    /// Starts it again where it was, after it has ended.
     ///
     /// # Errors
     /// When it does not start.

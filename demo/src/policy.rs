@@ -58,19 +58,15 @@ pub fn weir_filter(bootstrap: &mut Value) -> anyhow::Result<&mut Value> {
 pub struct Policy(Value);
 
 impl Policy {
-    /// The contract's without its directory, for a case that names its subscribers itself.
+    /// The contract's without its directory and its reports, for a case that names its subscribers itself.
     ///
     /// # Errors
     /// When `envoy/envoy.yaml` holds no configuration.
     pub fn contract() -> anyhow::Result<Self> {
-        let mut policy = Self::deployed()?;
-        if let Some(fields) = policy.0.as_object_mut() {
-            fields.remove("directory");
-        }
-        Ok(policy)
+        Ok(Self::deployed()?.without("directory").without("usage"))
     }
 
-    /// The contract's as `envoy/envoy.yaml` has it: the keys come from the backend's directory.
+    /// The contract's as `envoy/envoy.yaml` has it: the keys come from the backend's directory, and what they use is reported to the backend.
     ///
     /// # Errors
     /// When the file holds none.
@@ -87,6 +83,15 @@ impl Policy {
     #[must_use]
     pub fn with(mut self, field: &str, value: Value) -> Self {
         self.0[field] = value;
+        self
+    }
+
+    /// Removes a top-level field.
+    #[must_use]
+    pub fn without(mut self, field: &str) -> Self {
+        if let Some(fields) = self.0.as_object_mut() {
+            fields.remove(field);
+        }
         self
     }
 

@@ -111,6 +111,16 @@ impl Service {
         run_json(crate::artifacts::command("backend"), &["keys", "list", "--json", "--database", &database])
     }
 
+    /// What `backend usage export` says of a month.
+    ///
+    /// # Errors
+    /// When it says nothing.
+    pub fn exported_usage(&self, month: &str) -> anyhow::Result<Value> {
+        let database = database_in(self.folder.path());
+        let export = ["usage", "export", "--month", month, "--format", "json", "--database", &database];
+        run_json(crate::artifacts::command("backend"), &export)
+    }
+
     /// Where the API listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {

@@ -43,6 +43,7 @@ fn every_deployment_behind_a_gateway_trusts_one_proxy_and_the_image_none() {
         // Lists the options and starts nothing.
         ("docs/src/faq.md", None),
         ("docs/src/gateways.md", Some("--env WEIR_TRUSTED_HOPS=1 ")),
+        ("docs/src/usage-store.md", Some("--trusted-hops 1\n")),
         ("envoy/compose.yaml", Some("WEIR_TRUSTED_HOPS: \"1\"\n")),
         ("envoy/fleet/compose.yaml", Some("WEIR_TRUSTED_HOPS: \"1\"\n")),
         // Runs without a gateway too, where every client can write the header.
@@ -75,7 +76,7 @@ fn every_page_that_starts_the_service_says_how_many_proxies_to_trust() {
             commands += 1;
         }
     }
-    assert_eq!(commands, 2);
+    assert_eq!(commands, 3);
 }
 
 #[test]

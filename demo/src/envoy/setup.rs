@@ -176,16 +176,19 @@ impl Setup {
         Ok(bootstrap)
     }
 
-    /// The filter's configuration with the directory's token in it, unless it has a token.
+    /// The filter's configuration with the directory's token in it, also for reports, unless it has a token.
     #[must_use]
     pub fn configuration(&self) -> String {
-        let policy = self.policy.clone();
-        let has_token = policy.as_value().pointer("/directory/bearer").is_some_and(Value::is_string);
-        let policy = match &self.directory {
-            Some(directory) if !has_token => policy.with_at("/directory/bearer", json!(directory.token)),
-            Some(_) | None => policy,
+        let Some(directory) = &self.directory else { return self.policy.to_string() };
+        let with_token = |policy: Policy, service: &str| {
+            let has = |pointer: &str| policy.as_value().pointer(pointer);
+            let bearer = format!("/{service}/bearer");
+            match has(&format!("/{service}")).is_none() || has(&bearer).is_some_and(Value::is_string) {
+                true => policy,
+                false => policy.with_at(&bearer, json!(directory.token)),
+            }
         };
-        policy.to_string()
+        ["directory", "usage"].into_iter().fold(self.policy.clone(), with_token).to_string()
     }
 
     /// The variable of the gateway's environment that has the directory's token, if the configuration names one.

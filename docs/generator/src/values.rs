@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 pub(crate) fn schema(configuration: &Value) -> Value {
     let mut values: Value = serde_json::from_str(include_str!("values.json")).expect("values.json is JSON");
     let mut configuration = configuration.clone();
-    for service in ["Directory", "Fleet"] {
+    for service in ["Directory", "Usage", "Fleet"] {
         // The chart names the cluster.
         if let Some(required) = configuration["$defs"][service]["required"].as_array_mut() {
             required.retain(|field| field != "cluster");

@@ -64,8 +64,11 @@ outbound|{{ .port }}||{{ .host }}
 {{- $configuration = merge $configuration (dict "namespace" (printf "%s.%s" .Release.Namespace .Release.Name)) -}}
 {{- end -}}
 {{- $ledger := include "weir.ledger" . -}}
+{{- /* Reports go to the service of the directory, unless they name a cluster themselves, which is not told the directory's token. */ -}}
+{{- $reports := and $configuration.usage (not $configuration.usage.cluster) -}}
 {{- range list
     (dict "field" "directory" "name" "weir-directory" "host" .Values.directory.host "of" .Values.directory "variable" "WEIR_DIRECTORY_TOKEN")
+    (dict "field" "usage" "name" "weir-directory" "host" (ternary .Values.directory.host "" (not (not $reports))) "of" .Values.directory "variable" "WEIR_DIRECTORY_TOKEN")
     (dict "field" "fleet" "name" "weir-ledger" "host" $ledger "of" .Values.fleet "variable" "WEIR_LEDGER_TOKEN") -}}
 {{- if .host -}}
 {{- $service := dict "cluster" (include "weir.cluster" (dict "root" $ "name" .name "host" .host "port" .of.port)) -}}

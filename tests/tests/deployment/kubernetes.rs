@@ -277,16 +277,22 @@ fn every_rendering_has_the_plans_of_envoy_yaml_and_the_filter_takes_its_configur
         let fields = given.as_object_mut().unwrap();
         assert_eq!(fields.remove("fleet").is_some(), file.contains("-fleet"), "{file}");
         fields.remove("namespace");
-        given["directory"].as_object_mut().unwrap().remove("authority");
-        given["directory"]["cluster"] = expected["directory"]["cluster"].clone();
+        assert_eq!(given["usage"]["cluster"], given["directory"]["cluster"], "{file}");
+        for service in ["directory", "usage"] {
+            given[service].as_object_mut().unwrap().remove("authority");
+            given[service]["cluster"] = expected[service]["cluster"].clone();
+        }
         assert_eq!(given, expected, "{file}");
     }
     assert_eq!(checked, 9);
 }
 
-/// The variables that a configuration reads.
+/// The variables that a configuration reads, each once: reports have the directory's.
 fn variables(configuration: &Value) -> Vec<&Value> {
-    ["/directory/bearer/env", "/fleet/bearer/env"].iter().filter_map(|at| configuration.pointer(at)).collect()
+    let places = ["/directory/bearer/env", "/usage/bearer/env", "/fleet/bearer/env"];
+    let mut names: Vec<_> = places.iter().filter_map(|at| configuration.pointer(at)).collect();
+    names.dedup();
+    names
 }
 
 #[test]
@@ -385,15 +391,15 @@ fn every_cluster_that_a_configuration_names_is_one_that_the_gateway_has() {
             assert!(hosts.contains(&host), "{host:?}");
             assert_eq!(cluster["name"], cluster["load_assignment"]["cluster_name"]);
         }
-        let named =
-            ["/directory/cluster", "/fleet/cluster"].iter().filter_map(|at| configuration.pointer(at));
+        let places = ["/directory/cluster", "/usage/cluster", "/fleet/cluster"];
+        let named = places.iter().filter_map(|at| configuration.pointer(at));
         let mut count = 0;
         for cluster in named {
             let is_declared = |name: &str| declared.iter().any(|cluster| cluster["name"] == name);
             assert_named(&document.file, cluster.as_str().unwrap(), &hosts, is_declared);
             count += 1;
         }
-        assert_eq!(count, 1 + usize::from(document.file.contains("-fleet")), "{}", document.file);
+        assert_eq!(count, 2 + usize::from(document.file.contains("-fleet")), "{}", document.file);
     }
 }
 

@@ -38,6 +38,7 @@ enum Seen {
 fn policy() -> Policy {
     Policy::deployed()
         .unwrap()
+        .without("usage")
         .with("unknown_key", json!({"action": "reject"}))
         .with_at("/directory/not_ready", json!("pass"))
         .with_at("/directory/interval", json!("1s"))

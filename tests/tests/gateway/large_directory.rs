@@ -27,6 +27,7 @@ const MOST_WRITES_OF_AN_ANSWER: usize = 1;
 fn policy(interval: &str) -> Policy {
     Policy::deployed()
         .unwrap()
+        .without("usage")
         .with_at("/plans/pro/standard", json!(["4000000000/month"]))
         .with_at("/directory/interval", json!(interval))
         .with_at("/directory/bearer", json!("any"))

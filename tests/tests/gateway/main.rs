@@ -44,3 +44,4 @@ mod two_filters;
 mod updates;
 mod upstream_headers;
 mod usage;
+mod usage_store;

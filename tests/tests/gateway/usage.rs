@@ -18,18 +18,18 @@ use tests::server::{Response, Server};
 use tests::{clock, flood};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-const SUBSCRIBERS: usize = 60;
+const SUBSCRIBERS: usize = 200;
 /// Requests of a flood.
 const REQUESTS: usize = 12_000;
 
 /// Subscribers of three classes: one that refuses most of their requests, one whose responses settle what it costs, and one without quotas.
-fn policy() -> Policy {
+pub(crate) fn policy() -> Policy {
     let classes = json!([
         {"name": "chat", "cost": {"reserve": 10, "actual": {"response_header": "x-cost"}}, "refund": {"statuses": ["5xx"]},
          "match": [{"path": "/chat"}]},
         {"name": "bulk", "cost": 3, "match": [{"path": "/bulk"}]},
     ]);
-    let plans = json!({"pro": {"standard": ["20/month"], "chat": ["4000000000/month"], "bulk": "unlimited"}});
+    let plans = json!({"pro": {"standard": ["8/month"], "chat": ["4000000000/month"], "bulk": "unlimited"}});
     let policy = Policy::contract().unwrap().with("plans", plans).with("classes", classes);
     let policy = (0..SUBSCRIBERS).fold(policy, |policy, number| {
         policy.subscriber(&subscriber(number), "pro", &format!("key-{number}"))
@@ -52,7 +52,7 @@ const KINDS: [(&str, &str, u64); 6] = [
 ];
 
 /// Answers as a path asks for.
-fn upstream() -> Server {
+pub(crate) fn upstream() -> Server {
     let answer = |request: http::Request<bytes::Bytes>| {
         let query = request.uri().query().unwrap_or_default();
         let parameter = |name: &str| query.strip_prefix(name).map(str::to_owned);
@@ -68,9 +68,12 @@ fn upstream() -> Server {
     Server::start(answer).unwrap()
 }
 
-/// Sends requests of all subscribers and kinds. Returns what is to be reported of them.
-fn send(gateway: SocketAddr, requests: usize) -> Usage {
-    let requests = (0..requests).map(|number| {
+/// Sends a request for each number, of all subscribers and kinds in turn. Returns what is to be reported of them.
+pub(crate) fn send(
+    gateway: SocketAddr,
+    numbers: impl IntoIterator<Item = usize, IntoIter: Send + 'static>,
+) -> Usage {
+    let requests = numbers.into_iter().map(|number| {
         let (who, kind) = (number % SUBSCRIBERS, number / SUBSCRIBERS % KINDS.len());
         ((who, kind), get(KINDS[kind].0).key(&format!("key-{who}")))
     });
@@ -91,7 +94,7 @@ fn send(gateway: SocketAddr, requests: usize) -> Usage {
     usage
 }
 
-fn sum(mut all: Usage, more: Usage) -> Usage {
+pub(crate) fn sum(mut all: Usage, more: Usage) -> Usage {
     for (of, Used { requests, units, refused }) in more {
         let used = all.entry(of).or_default();
         used.requests += requests;
@@ -130,24 +133,24 @@ fn reported_is_what_was_admitted_while_the_service_fails_and_does_not_answer() {
     let (collector, upstream) = (Collector::start(), upstream());
     let setup = Setup::new(policy(), Upstream::At(upstream.address())).workers(4);
     let envoy = collector.envoy(setup);
-    let mut admitted = send(envoy.address(), REQUESTS);
+    let mut admitted = send(envoy.address(), 0..REQUESTS);
     assert_reported(&collector, &admitted);
     let refused: u64 = admitted.values().map(|used| used.refused).sum();
     assert!(refused > 0, "the quota of the class standard refuses nobody");
     // It fails in each way that is not for good.
     collector.answer([500, 503, 429, 401, 403, 408, 302, 500]);
-    admitted = sum(admitted, send(envoy.address(), REQUESTS));
+    admitted = sum(admitted, send(envoy.address(), 0..REQUESTS));
     assert_reported(&collector, &admitted);
     assert!(collector.has_answered());
     // It takes batches, but its answers come too late.
     let before = collector.again();
     collector.way.take(Duration::from_secs(4));
-    admitted = sum(admitted, send(envoy.address(), REQUESTS));
+    admitted = sum(admitted, send(envoy.address(), 0..REQUESTS));
     let is_again = || (collector.again() > before).then_some(());
     clock::eventually("batches of which no answer comes", PATIENCE, is_again).unwrap();
     collector.way.take(Duration::ZERO);
     collector.way.reset();
-    admitted = sum(admitted, send(envoy.address(), REQUESTS));
+    admitted = sum(admitted, send(envoy.address(), 0..REQUESTS));
     assert_reported(&collector, &admitted);
     assert_sent_again(&collector);
     assert_eq!(envoy.stat("wasmcustom.weir.usage.lost_total").unwrap_or(0), 0);
@@ -165,7 +168,7 @@ fn configurations_that_are_pushed_in_mid_load_lose_nothing() {
     let admitted = std::thread::scope(|scope| {
         let is_done = &is_done;
         let flood = scope.spawn(move || {
-            let admitted = send(address, 3 * REQUESTS);
+            let admitted = send(address, 0..3 * REQUESTS);
             is_done.store(true, Ordering::SeqCst);
             admitted
         });
@@ -188,9 +191,9 @@ fn a_gateway_that_ends_in_mid_load_has_reported_all_but_its_last_interval() {
         let (collector, upstream) = (Collector::start(), upstream());
         let setup = Setup::new(policy(), Upstream::At(upstream.address())).workers(4);
         let envoy = collector.envoy(setup);
-        let before = send(envoy.address(), REQUESTS);
+        let before = send(envoy.address(), 0..REQUESTS);
         assert_reported(&collector, &before);
-        let all = sum(before.clone(), send(envoy.address(), REQUESTS));
+        let all = sum(before.clone(), send(envoy.address(), 0..REQUESTS));
         kill_process(Pid::from_raw(envoy.id().try_into().unwrap()).unwrap(), signal).unwrap();
         let has_ended = || std::net::TcpStream::connect(envoy.address()).is_err().then_some(());
         clock::eventually("the gateway ends", PATIENCE, has_ended).unwrap();
