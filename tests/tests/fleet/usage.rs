@@ -73,13 +73,18 @@ fn two_gateways_report_together_what_they_admit_and_tell_each_threshold_once() {
         .unwrap_or_else(|error| panic!("{error:#}: {:?}", collector.usage()));
 }
 
-/// Neither gateway sees it at its last request: it knows what the other held then, or nothing at all of it.
-#[test]
-fn a_threshold_that_only_the_ledgers_answers_show_is_told() {
-    let collector = Collector::start();
-    let fleet = start(&collector);
-    for gateway in 0..2 {
-        send(&fleet, gateway, LIMIT * 45 / 100);
+/// A caller is looked at for ten seconds after its last request: on a busy machine the ledger may show nothing until then.
+mod alone {
+    use super::*;
+
+    /// Neither gateway sees it at its last request: it knows what the other held then, or nothing at all of it.
+    #[test]
+    fn a_threshold_that_only_the_ledgers_answers_show_is_told() {
+        let collector = Collector::start();
+        let fleet = start(&collector);
+        for gateway in 0..2 {
+            send(&fleet, gateway, LIMIT * 45 / 100);
+        }
+        assert_told(&collector, &[80]);
     }
-    assert_told(&collector, &[80]);
 }
