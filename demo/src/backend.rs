@@ -189,7 +189,7 @@ impl Backend {
         self.process = None;
     }
 
-    /// Waits until it has ended, as it does when it is told to.
+    /// Waits until it has ended after a signal.
     ///
     /// # Errors
     /// When its status cannot be had.

@@ -129,7 +129,7 @@ impl ClickQuery {
 }
 
 /// The start and the end of a request's range. `start` and `end` take precedence over `interval`. `end` without `start` is the end of the
-/// interval. There is no start if all is asked for.
+/// interval. `None` as the start means all.
 pub(crate) fn range(
     query: &Query,
     now: Timestamp,

@@ -121,7 +121,7 @@ pub(crate) struct Threshold {
     pub(crate) to: Timestamp,
 }
 
-/// The start of the first hour whose minutes are kept: so many that the last 24 hours are there to the minute. It is on an hour.
+/// The start of the first hour whose minutes are kept, so that the last 24 hours are known to the minute.
 pub(crate) fn minutes_from(now: Timestamp) -> i64 {
     let now = now.as_millisecond();
     now - now.rem_euclid(HOUR) - 24 * HOUR

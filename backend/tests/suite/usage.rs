@@ -81,7 +81,7 @@ pub(crate) fn threshold(subscriber: &str, id: &str, share: i64, from: Timestamp,
     })
 }
 
-/// The id of the first key, which is the subscriber that the directory tells gateways.
+/// The id of the first key, by which the directory names the subscriber to gateways.
 pub(crate) async fn subscriber(service: &Service) -> String {
     service.backend.store().keys().await.unwrap().remove(0).id
 }

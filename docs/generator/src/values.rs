@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 /// The schema, so that Helm refuses a configuration that does not fit before anything is applied.
 ///
 /// # Panics
-/// When `values.json` is no JSON object, which its test would find.
+/// If `values.json` is not a JSON object.
 pub(crate) fn schema(configuration: &Value) -> Value {
     let mut values: Value = serde_json::from_str(include_str!("values.json")).expect("values.json is JSON");
     let mut configuration = configuration.clone();

@@ -30,8 +30,8 @@ fields! {
         /// Bearer token that the filter sends to the service: a string, or `{"env": "NAME"}` for the value of an environment variable of the
         /// gateway, as in `directory`. By default the filter sends no token.
         pub bearer: Option<Secret>,
-        /// Shares of a quota, in percent and ascending, at most 8. Once a caller has used one of them of an enforced window of an hour or longer, the
-        /// service is told. 100 means that another request does not fit.
+        /// Shares of a quota, in percent and ascending, at most 8. Once a caller has used such a share of an enforced quota whose window is an
+        /// hour or longer, the service is told. 100 means that another request does not fit.
         pub thresholds: Vec<Share> = [80, 100],
     }
 }
